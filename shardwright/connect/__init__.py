@@ -1,0 +1,1 @@
+"""How to reach things: files, locks, processes, Docker, archives; knows not what they are for."""

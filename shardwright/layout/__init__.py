@@ -1,0 +1,1 @@
+"""What was asked: the YAML schema, extends, overrides, provenance; knows no vLLM rules."""
