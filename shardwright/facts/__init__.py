@@ -1,0 +1,1 @@
+"""What is true: the model, the engine, the host."""

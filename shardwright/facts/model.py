@@ -1,0 +1,148 @@
+"""Facts of a model, read from its config.json after overrides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from shardwright.connect.strict_yaml import load_yaml
+from shardwright.errors import DeployError
+
+SCHEMA = "shardwright/model-v1"
+
+# Architectures whose engine code shares sparse-attention indices between layers (vLLM deepseek_v2.py,
+# deepseek_v32/attention.py, hy_v4). DeepSeek-V4 has an index_topk too, but each of its layers computes its own.
+INDEX_SHARING_ARCHITECTURES = frozenset({"GlmMoeDsaForCausalLM", "DeepseekV32ForCausalLM", "HYV4ForCausalLM"})
+SPARSE_MLA_ARCHITECTURES = frozenset({"GlmMoeDsaForCausalLM", "DeepseekV32ForCausalLM"})
+
+
+class IndexRule(Struct, frozen=True):
+    """How a model decides which layers compute their own top-k index; see plan.index_sharing for the formula.
+
+    `types` (`full`/`shared` per layer) wins over `pattern` (`S` marks a shared layer), which wins over freq/offset.
+    """
+
+    freq: int = 1
+    offset: int = 2
+    pattern: str | None = None
+    types: tuple[str, ...] | None = None
+
+
+class ModelFacts(Struct, frozen=True):
+    """`source` says where the config was read. Layer counts exclude the MTP layers, which sit on the last stage."""
+
+    source: str
+    architecture: str
+    model_type: str
+    num_layers: int
+    num_mtp_layers: int
+    num_attention_heads: int | None
+    vocab_size: int | None
+    index_topk: int | None
+    index_rule: IndexRule | None
+    quantized: bool
+
+    @property
+    def sparse_mla(self) -> bool:
+        """Whether the engine needs a sparse-MLA attention backend for it."""
+        return self.architecture in SPARSE_MLA_ARCHITECTURES and self.index_topk is not None
+
+
+def model_facts_from_config(
+    config: Mapping[str, Any], source: str, overrides: Mapping[str, Any] | None = None
+) -> ModelFacts:
+    """Facts of a config.json with `hf_overrides` applied; a nested text_config describes the language model.
+
+    Raises DeployError when a value that decides the topology is missing or of the wrong type.
+    """
+    merged = dict(config)
+    for key, value in (overrides or {}).items():
+        old = merged.get(key)
+        merged[key] = {**old, **value} if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    text_config = merged.get("text_config")
+    text = {**merged, **text_config} if isinstance(text_config, Mapping) else merged
+    architectures = merged.get("architectures")
+    architecture = architectures[0] if isinstance(architectures, list) and architectures else ""
+    topk = _integer(text, "index_topk", source)
+    return ModelFacts(
+        source=source,
+        architecture=str(architecture),
+        model_type=str(text.get("model_type", "")),
+        num_layers=_required(text, "num_hidden_layers", source),
+        num_mtp_layers=_integer(text, "num_nextn_predict_layers", source) or 0,
+        num_attention_heads=_integer(text, "num_attention_heads", source),
+        vocab_size=_integer(text, "vocab_size", source),
+        index_topk=topk,
+        index_rule=_index_rule(text, source) if architecture in INDEX_SHARING_ARCHITECTURES and topk else None,
+        quantized="quantization_config" in merged or "quantization_config" in text,
+    )
+
+
+def read_model_file(file: Path, shown: str, overrides: Mapping[str, Any] | None = None) -> ModelFacts:
+    """Facts of a bundled model file: YAML with `schema`, `source` and `config`."""
+    document = load_yaml(_text(file, shown), shown)
+    data = document.data
+    if not isinstance(data, Mapping) or data.get("schema") != SCHEMA or not isinstance(data.get("config"), Mapping):
+        raise DeployError(f"{shown}: not a model file", fix=f"it needs schema: {SCHEMA} and a config: map")
+    return model_facts_from_config(data["config"], shown, overrides)
+
+
+def read_model_directory(directory: Path, shown: str, overrides: Mapping[str, Any] | None = None) -> ModelFacts | None:
+    """Facts of a checkpoint on this host; None where there is no config.json."""
+    file = directory / "config.json"
+    if not file.is_file():
+        return None
+    try:
+        config = json.loads(_text(file, shown))
+    except ValueError as error:
+        raise DeployError(f"{shown}/config.json is not valid JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise DeployError(f"{shown}/config.json is not a JSON object")
+    return model_facts_from_config(config, f"{shown}/config.json", overrides)
+
+
+def _index_rule(config: Mapping[str, Any], source: str) -> IndexRule:
+    # A literal null reads as absent: the formula has no meaning for it.
+    types = config.get("indexer_types")
+    pattern = config.get("index_topk_pattern")
+    freq = _integer(config, "index_topk_freq", source)
+    offset = _integer(config, "index_skip_topk_offset", source)
+    if freq is not None and freq < 1:
+        raise DeployError(f"{source}: index_topk_freq is {freq}, but it must be at least 1")
+    return IndexRule(
+        freq=1 if freq is None else freq,
+        offset=2 if offset is None else offset,
+        pattern=pattern if isinstance(pattern, str) else None,
+        types=tuple(str(item) for item in types) if isinstance(types, list) else None,
+    )
+
+
+def _integer(config: Mapping[str, Any], key: str, source: str) -> int | None:
+    value = config.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise DeployError(f"{source}: {key} is {value!r}, expected a whole number")
+    return value
+
+
+def _required(config: Mapping[str, Any], key: str, source: str) -> int:
+    value = _integer(config, key, source)
+    if value is None or value < 1:
+        raise DeployError(
+            f"{source}: {key} is missing", why="without the number of layers no pipeline split can be checked"
+        )
+    return value
+
+
+def _text(file: Path, shown: str) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise DeployError(f"{shown} is not UTF-8 text") from None
+    except OSError as error:
+        raise DeployError(f"{shown} cannot be read: {error.strerror}") from None

@@ -1,0 +1,1 @@
+"""Pure arithmetic over layers, stages and shards; no I/O."""
