@@ -1,0 +1,1 @@
+"""One function per hazard: `(Deployment, Plan, Facts) -> list[Finding]`; no I/O."""

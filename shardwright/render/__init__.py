@@ -1,0 +1,1 @@
+"""`Deployment` to a container or process command line; pure, returns lists."""
