@@ -1,0 +1,1 @@
+"""Order over time: start flows that combine gates, overlays, runtimes and probes."""

@@ -1,0 +1,45 @@
+"""From a layout's name to its assessed deployment: what every command begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from shardwright.connect.project import Project, open_project
+from shardwright.facts.facts import Facts
+from shardwright.facts.gather import gather_facts, spec_table
+from shardwright.gates.assess import Assessment, assess
+from shardwright.layout.load import load_layout
+from shardwright.layout.overrides import AppliedOverride
+from shardwright.layout.schema import Layout
+from shardwright.resolve.deployment import Deployment
+from shardwright.resolve.resolve import resolve
+
+
+class Request(Struct, frozen=True):
+    """One layout as asked for, resolved and judged."""
+
+    project: Project
+    layout: Layout
+    overrides: tuple[AppliedOverride, ...]
+    facts: Facts
+    deployment: Deployment
+    assessment: Assessment
+
+
+def prepare(
+    name: str | None,
+    environ: Mapping[str, str],
+    sets: Sequence[str] = (),
+    *,
+    host: bool = False,
+    project: Project | None = None,
+) -> Request:
+    """Load, gather, resolve, assess. With `host` the facts of this machine are gathered too, which costs a process."""
+    project = project or open_project(environ)
+    layout, overrides = load_layout(name, project, environ, sets)
+    facts = gather_facts(layout, project, host=host)
+    table = spec_table(project)
+    deployment = resolve(layout, facts, table, project)
+    return Request(project, layout, overrides, facts, deployment, assess(deployment, facts, table))

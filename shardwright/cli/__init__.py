@@ -1,0 +1,1 @@
+"""Click commands: the only room that prints or exits."""

@@ -1,0 +1,204 @@
+"""Verbs about running engines: `start`, `wait`, `status`, `logs`, `stop`, `doctor`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from shardwright.campaign.engines import runtime_of
+from shardwright.campaign.launch import newest_instance
+from shardwright.campaign.records import StartRecord, list_records, read_record
+from shardwright.cli.common import layout_options, load, show_findings
+from shardwright.connect.project import Project, open_project
+from shardwright.errors import DeployError, ExitCode
+from shardwright.layout.load import default_layout, find_layout, load_layout
+from shardwright.runtime.base import EngineState, Runtime
+
+
+@click.command()
+@layout_options
+@click.pass_context
+def start(ctx: click.Context, layout: str | None, sets: tuple[str, ...]) -> None:
+    """Start the engine of a layout.
+
+    Runs what `deploy cmd` prints, after the gates, and after proving that the overlays are the ones that were built.
+    Returns at once; `deploy wait` follows.
+    """
+    from shardwright.campaign.launch import start as launch
+
+    request = load(layout, sets, host=True)
+    show_findings(request)
+    if request.assessment.refused:
+        ctx.exit(ExitCode.REFUSED)
+    record = launch(request, os.environ)
+    click.echo(f"started {record.instance}; next: deploy wait {record.layout}")
+
+
+@click.command()
+@click.argument("layout", required=False, metavar="[LAYOUT]")
+@click.option("--timeout", "timeout_s", type=click.IntRange(min=1), help="Seconds; the layout's own by default.")
+def wait(layout: str | None, timeout_s: int | None) -> None:
+    """Wait until the engine answers, naming its phase.
+
+    Ready means: /health is 200, /v1/models names the model, and one token was generated. Ends at once when the engine
+    dies. Ctrl-C leaves the engine running.
+    """
+    from shardwright.runtime.wait import PhaseEvent, wait_ready
+
+    project = open_project(os.environ)
+    name, record, runtime = _started(project, layout)
+    state = newest_instance(runtime, name)
+
+    def show(event: PhaseEvent) -> None:
+        click.echo(f"{event.elapsed_s:7.1f} s  {event.phase}")
+
+    ready = wait_ready(
+        runtime,
+        state.name,
+        base_url=record.base_url,
+        model=record.model,
+        timeout_s=timeout_s or record.wait_timeout_s,
+        on_event=show,
+        api_key=os.environ.get("VLLM_API_KEY") if "VLLM_API_KEY" in record.secrets else None,
+    )
+    click.echo(f"ready after {ready.elapsed_s:.1f} s: {record.model} at {record.base_url}")
+
+
+@click.command()
+@click.argument("layout", required=False, metavar="[LAYOUT]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(layout: str | None, as_json: bool) -> None:
+    """Show what runs, in which state.
+
+    Without LAYOUT: everything that was started from this project.
+    """
+    project = open_project(os.environ)
+    if layout is not None:
+        layout = _layout_name(project, layout)
+    rows = []
+    for record in list_records(project.state_dir()):
+        if layout in (None, record.layout):
+            runtime = runtime_of(record.runtime, project.root)
+            rows += [(state, record) for state in runtime.instances(record.layout)]
+    if as_json:
+        click.echo(json.dumps([_state_row(state, record) for state, record in rows], indent=1))
+        return
+    if not rows:
+        click.echo(f"nothing of {layout} was started here" if layout else "nothing was started from this project")
+    for state, record in rows:
+        row = _state_row(state, record)
+        uptime = f"up {row['uptime_s']} s" if row["uptime_s"] is not None else f"exit code {row['exit_code']}"
+        click.echo(f"{state.name}  {state.status}  {uptime}  {row['base_url'] or ''}".rstrip())
+
+
+@click.command()
+@click.argument("layout", required=False, metavar="[LAYOUT]")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the engine ends; Ctrl-C leaves it running.")
+@click.option("--tail", type=click.IntRange(min=0), help="Only the last so many lines.")
+def logs(layout: str | None, follow: bool, tail: int | None) -> None:
+    """Print the engine's log."""
+    project = open_project(os.environ)
+    name, _, runtime = _started(project, layout)
+    state = newest_instance(runtime, name)
+    for line in runtime.logs(state.name, follow=follow, tail=tail):
+        click.echo(line)
+
+
+@click.command()
+@click.argument("layout", required=False, metavar="[LAYOUT]")
+@click.option("--timeout", "timeout_s", type=click.IntRange(min=0), help="Seconds before it is killed.")
+def stop(layout: str | None, timeout_s: int | None) -> None:
+    """Stop the engine of a layout.
+
+    A stopped container is kept, with its log.
+    """
+    from shardwright.campaign.launch import ALIVE
+
+    project = open_project(os.environ)
+    name, record, runtime = _started(project, layout)
+    alive = [state for state in runtime.instances(name) if state.status in ALIVE]
+    if not alive:
+        click.echo(f"nothing of {name} runs")
+    for state in alive:
+        runtime.stop(state.name, record.stop_timeout_s if timeout_s is None else timeout_s)
+        click.echo(f"stopped {state.name}")
+
+
+@click.command()
+@click.argument("log", required=False, metavar="[LOG]")
+@click.option("--layout", "layout", help="Read the log of this layout's engine.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def doctor(ctx: click.Context, log: str | None, layout: str | None, as_json: bool) -> None:
+    """Explain why an engine died, from its log.
+
+    LOG is a file, or - for standard input; without it the log of the layout's last engine. Exit 1 when a known cause
+    of death was found, 0 when none was.
+    """
+    from shardwright.runtime.doctor import diagnose
+
+    found = diagnose(_log_lines(log, layout))
+    if as_json:
+        rows = [{field: getattr(item, field) for field in item.__annotations__} for item in found]
+        click.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+    elif not found:
+        click.echo("no known cause of death in this log")
+    else:
+        for item in found:
+            click.echo(f"{item.id}: {item.cause}")
+            click.echo(f"  line: {item.evidence_line}")
+            click.echo(f"  fix: {item.fix}")
+            if item.command:
+                click.echo(f"  next: {item.command}")
+    if found:
+        ctx.exit(ExitCode.REFUSED)
+
+
+def _log_lines(log: str | None, layout: str | None) -> list[str]:
+    if log == "-":
+        return sys.stdin.read().splitlines()
+    if log is not None:
+        try:
+            return Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError as error:
+            raise DeployError(f"{log} cannot be read: {error.strerror}", fix="deploy doctor LOGFILE") from None
+    name, _, runtime = _started(open_project(os.environ), layout)
+    return list(runtime.logs(newest_instance(runtime, name).name))
+
+
+def _layout_name(project: Project, layout: str | None) -> str:
+    """The name that a layout file declares; a mistyped one is refused like everywhere else."""
+    asked = layout or default_layout(project, os.environ)
+    if read_record(project.state_dir(), Path(asked).stem) is not None:
+        return Path(asked).stem
+    find_layout(asked, project)
+    return load_layout(asked, project, {})[0].name
+
+
+def _started(project: Project, layout: str | None) -> tuple[str, StartRecord, Runtime]:
+    name = _layout_name(project, layout)
+    record = read_record(project.state_dir(), name)
+    if record is None:
+        raise DeployError(f"nothing of {name} was started from this project", fix=f"deploy start {name}")
+    return name, record, runtime_of(record.runtime, project.root)
+
+
+def _state_row(state: EngineState, record: StartRecord) -> dict[str, object]:
+    current = state.name == record.instance
+    running = state.status == "running" and state.started_at is not None
+    return {
+        "instance": state.name,
+        "layout": state.layout,
+        "runtime": record.runtime,
+        "status": state.status,
+        "exit_code": state.exit_code,
+        "restart_count": state.restart_count,
+        "uptime_s": round(time.time() - (state.started_at or 0)) if running else None,
+        "base_url": record.base_url if current else None,
+        "model": record.model if current else None,
+    }
