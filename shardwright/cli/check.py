@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import click
 from msgspec.structs import asdict
 
 from shardwright.campaign.golden import GoldenResult, compare_golden, update_golden
-from shardwright.campaign.request import prepare
-from shardwright.cli.common import layout_options, load, show_finding
+from shardwright.cli.common import facts_option, layout_options, load, show_finding
 from shardwright.connect.project import open_project
 from shardwright.errors import ExitCode, UsageError
 from shardwright.layout.load import list_layouts
@@ -19,14 +19,17 @@ from shardwright.resolve.resolve import rule_warnings
 
 @click.command()
 @layout_options
+@facts_option
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict and the findings as JSON.")
 @click.pass_context
-def check(ctx: click.Context, layout: str | None, sets: tuple[str, ...], as_json: bool) -> None:
+def check(
+    ctx: click.Context, layout: str | None, sets: tuple[str, ...], facts_file: Path | None, as_json: bool
+) -> None:
     """Run every gate on a layout.
 
     Exit 1 when one refuses. What this machine cannot know is UNKNOWN, not accepted.
     """
-    request = load(layout, sets, host=True)
+    request = load(layout, sets, host=facts_file is None, facts_file=facts_file)
     assessment = request.assessment
     if as_json:
         rows = [asdict(finding) for finding in assessment.findings]
@@ -58,7 +61,7 @@ def defaultcheck(ctx: click.Context, layout: str | None, sets: tuple[str, ...], 
     names: list[str | None] = [name for name, _ in list_layouts(project)] if every else [layout]
     results = []
     for name in names:
-        request = load(name, sets) if not every else prepare(name, os.environ, sets, project=project)
+        request = load(name, sets)
         results.append(update_golden(request) if update else compare_golden(request))
     for result in results:
         _show(result)

@@ -46,9 +46,22 @@ def layout_options(command: Command) -> Command:
     return click.argument("layout", required=False, metavar="[LAYOUT]")(command)
 
 
-def load(layout: str | None, sets: tuple[str, ...], *, host: bool = False) -> Request:
+def facts_option(command: Command) -> Command:
+    """Add `--facts FILE`."""
+    return click.option(
+        "--facts",
+        "facts_file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Facts of the machine it will run on, in place of this one's.",
+    )(command)
+
+
+def load(
+    layout: str | None, sets: tuple[str, ...], *, host: bool = False, facts_file: Path | None = None
+) -> Request:
     """Prepare a request and echo every override that acted, on stderr."""
-    request = prepare(layout, os.environ, sets, host=host)
+    request = prepare(layout, os.environ, sets, host=host, facts_file=facts_file)
     for override in request.overrides:
         click.echo(f"override {override}", err=True)
     return request

@@ -19,9 +19,11 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "status": ("Look", "run", "status", "Show what runs, in which state."),
     "logs": ("Look", "run", "logs", "Print the engine's log."),
     "check": ("Check", "check", "check", "Run every gate on a layout."),
+    "plan": ("Check", "plan", "plan", "Predict the KV pool and search partitions."),
     "defaultcheck": ("Check", "check", "defaultcheck", "Compare argv and env with the golden file."),
     "patch": ("Check", "patch", "patch", "List, check and build the engine patches."),
     "doctor": ("Check", "run", "doctor", "Explain why an engine died, from its log."),
+    "vtp": ("Check", "vtp", "vtp", "Plan and qualify odd tensor parallelism."),
     "start": ("Run", "run", "start", "Start the engine of a layout."),
     "wait": ("Run", "run", "wait", "Wait until the engine answers, naming its phase."),
     "stop": ("Run", "run", "stop", "Stop the engine of a layout."),
@@ -102,10 +104,6 @@ def run(argv: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return int(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output went away (deploy cmd | head): nothing is wrong, and nobody is there to be told.
-        sys.stdout = None
-        return int(ExitCode.OK)
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         click.echo(f"error: {error.strerror or error}{where}", err=True)

@@ -84,12 +84,13 @@ def check(
 ) -> None:
     """Say of every edit whether it fits an engine. Writes nothing."""
     from shardwright.campaign.overlays import engine_tree
-    from shardwright.connect.trees import InstalledTree, WheelTree
+    from shardwright.connect.trees import InstalledTree, SourceTree, WheelTree
     from shardwright.overlay.library import find_patch, list_patches
     from shardwright.overlay.report import as_expected, check_patch
 
     project = open_project(os.environ)
     roots = project.patch_roots()
+    tree: SourceTree
     if wheel:
         tree = WheelTree(Path(wheel))
     elif python:

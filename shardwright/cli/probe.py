@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -196,7 +197,7 @@ class _ProgressLine:
     """Progress on stderr: one line that is rewritten on a terminal, else a line at each tenth; failures at once."""
 
     def __init__(self) -> None:
-        self._terminal = click.get_text_stream("stderr").isatty()
+        self._terminal = sys.stderr.isatty()
         self._tenth = -1
 
     def update(self, progress: Progress) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from shardwright.connect.decode import Section
 from shardwright.errors import UsageError
@@ -26,8 +27,7 @@ _SYMBOL = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", re.ASCII)
 _VERSION_IN_RANGE = re.compile(r"\d+\.\d+(?:\.\d+)?", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """One edit placed for one engine version. `symbol` "" is the module itself; `new_module` has no `find`."""
 
     id: str
@@ -47,8 +47,7 @@ class Edit:
         return self.module.removeprefix("vllm.").replace(".", "/") + ".py"
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where an edit goes for the versions that the range `vllm` admits."""
 
     vllm: str
@@ -58,8 +57,7 @@ class Place:
     count: int
 
 
-@dataclass(frozen=True)
-class EditSpec:
+class EditSpec(Struct, frozen=True):
     """One edit for all versions: one body, one place for each range of versions."""
 
     id: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from shardwright.connect.decode import Section
 from shardwright.connect.strict_yaml import load_yaml
@@ -25,8 +26,7 @@ _ID = re.compile(r"^[a-z0-9]+(-[a-z0-9]+)*$", re.ASCII)
 _ALIAS = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", re.ASCII)
 
 
-@dataclass(frozen=True)
-class PlanEffects:
+class PlanEffects(Struct, frozen=True):
     """What the planner must count when this patch is in effect.
 
     `boundary_bytes_per_token`: bytes of persistent buffer per batched token on a stage that receives index rows.
@@ -36,8 +36,7 @@ class PlanEffects:
     boundary_bytes_per_token: int
 
 
-@dataclass(frozen=True)
-class Upstream:
+class Upstream(Struct, frozen=True):
     """The fate of the change in vLLM. `obsolete_if`: texts that a patched file holds once upstream has the change."""
 
     status: str
@@ -46,8 +45,7 @@ class Upstream:
     obsolete_if: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Patch:
+class Patch(Struct, frozen=True):
     """A named set of edits that is applied whole or not at all."""
 
     id: str

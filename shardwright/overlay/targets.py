@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from shardwright.facts.versions import parse_version
 from shardwright.overlay.edits import ADDITIVE_PACKAGE
@@ -14,8 +15,7 @@ GENERATOR = "1"
 """Raised when the same patches would give other files, so that old overlays are not taken for current ones."""
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Struct, frozen=True):
     """One path below the vllm package, e.g. `v1/worker/cpu_model_runner.py`.
 
     `adds` marks the additive directory, which the engine does not have and which is mounted as one.
