@@ -49,7 +49,8 @@ def newest_instance(runtime: Runtime, layout: str) -> EngineState:
 
 def _refuse_second(runtime: Runtime, deployment: Deployment) -> None:
     for state in runtime.instances(deployment.name):
-        if state.status in ALIVE:
+        # One that was only ever created is what a start that was cut off leaves; the next start clears it.
+        if state.status in ALIVE and state.status != "created":
             raise DeployError(
                 f"{deployment.name} already runs as {state.name} ({state.status})",
                 why="two engines of one layout would fight for the same cards and port",

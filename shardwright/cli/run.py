@@ -55,7 +55,8 @@ def wait(layout: str | None, timeout_s: int | None) -> None:
     state = newest_instance(runtime, name)
 
     def show(event: PhaseEvent) -> None:
-        click.echo(f"{event.elapsed_s:7.1f} s  {event.phase}")
+        still = "" if event.is_new else "still "
+        click.echo(f"{event.elapsed_s:7.1f} s  {still}{event.phase}")
 
     ready = wait_ready(
         runtime,

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Lint, types, layers and tests in the project's own virtual environment. Starts no daemon and installs no system package.
+#
+# usage: scripts/test.sh [PYTEST ARGUMENTS]
+# reads: VENV, PYTHON, TORCH_INDEX, and REQUIRE_TIERS: names of tiers (docker vllm browser slow) that must not be skipped
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=${VENV:-.venv}
+step() { printf '\n== %s\n' "$*"; "$@"; }
+
+scripts/make_venv.sh dev
+case " ${REQUIRE_TIERS:-} " in
+    *" vllm "* | *" docker "*) "$venv/bin/python" scripts/install_cpu_engine.py --torch-index "${TORCH_INDEX:-}" ;;
+esac
+
+step "$venv/bin/ruff" check .
+step "$venv/bin/ruff" format --check .
+step "$venv/bin/mypy"
+step "$venv/bin/lint-imports" --no-logo
+status=0
+step "$venv/bin/pytest" --durations=5 "$@" || status=$?
+if [ "$status" = 5 ]; then
+    printf 'tests: none was found; a run without tests proves nothing\n' >&2
+fi
+exit "$status"

@@ -1,0 +1,220 @@
+"""What the Docker engine knows, read through its API: images, containers, logs and files. Nothing here starts or stops.
+
+The docker package is imported by the first read, since it costs more than a whole `deploy cmd`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from shardwright.connect.docker_cli import explain, run_docker
+from shardwright.errors import DeployError
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """One local image. `digests` are the published ones; an image that was never pulled or pushed has none."""
+
+    id: str
+    digests: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ContainerFacts:
+    """One container as inspected: `status` in Docker's words, times in unix seconds, `mounts` as target to source."""
+
+    id: str
+    name: str
+    labels: Mapping[str, str]
+    status: str
+    exit_code: int
+    restart_count: int
+    created_at: float
+    started_at: float | None
+    mounts: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class PathFacts:
+    """What stands at a path of an image."""
+
+    is_directory: bool
+
+
+class DockerEngine:
+    """Reads of the engine that the docker command line talks to. Raises DeployError when it does not answer."""
+
+    def __init__(self) -> None:
+        self._client = _connect()
+
+    def image(self, reference: str) -> ImageFacts | None:
+        """The local image of that name, digest or id."""
+        from docker.errors import ImageNotFound
+
+        with _translated():
+            try:
+                image = self._client.images.get(reference)
+            except ImageNotFound:
+                return None
+        digests = (str(name).rpartition("@")[2] for name in image.attrs.get("RepoDigests") or ())
+        return ImageFacts(str(image.id), tuple(digests))
+
+    def runtimes(self) -> frozenset[str]:
+        """The names of the OCI runtimes that are registered."""
+        with _translated():
+            return frozenset(self._client.info().get("Runtimes") or ())
+
+    def container(self, name: str) -> ContainerFacts | None:
+        """The container of exactly that name or full id, in any state."""
+        found = self._inspect(name)
+        return found if found is not None and name in (found.name, found.id) else None
+
+    def containers(self, labels: Mapping[str, str | None]) -> tuple[ContainerFacts, ...]:
+        """Containers in any state that carry all labels, newest first; a value of None admits any."""
+        wanted = [name if value is None else f"{name}={value}" for name, value in labels.items()]
+        with _translated():
+            rows = self._client.api.containers(all=True, filters={"label": wanted})
+        found = (self._inspect(row["Id"]) for row in rows)
+        return tuple(sorted((one for one in found if one), key=lambda one: one.created_at, reverse=True))
+
+    def publisher(self, port: int) -> str | None:
+        """The name of the running container that publishes this host port."""
+        with _translated():
+            rows = self._client.api.containers()
+        for row in rows:
+            if any(binding.get("PublicPort") == port for binding in row.get("Ports") or ()):
+                return str(row["Names"][0]).lstrip("/")
+        return None
+
+    def logs(self, container_id: str, *, follow: bool, tail: int | None) -> Iterator[str]:
+        """Lines of both outputs in the order in which Docker recorded them."""
+        with _translated():
+            chunks = self._client.containers.get(container_id).logs(
+                stream=True, follow=follow, tail="all" if tail is None else tail
+            )
+            rest = b""
+            for chunk in chunks:
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield line.rstrip(b"\r").decode(errors="replace")
+            if rest:
+                yield rest.decode(errors="replace")
+
+    @contextmanager
+    def image_files(self, image: str) -> Iterator[ImageFiles]:
+        """The files of an image, through a container that is created, never started, and removed at the end."""
+        with _translated():
+            created = self._client.api.create_container(image, entrypoint=["true"], network_disabled=True)["Id"]
+        try:
+            yield ImageFiles(self._client, created)
+        finally:
+            self._client.api.remove_container(created, v=True, force=True)
+
+    def _inspect(self, name: str) -> ContainerFacts | None:
+        from docker.errors import NotFound
+
+        with _translated():
+            try:
+                return _container_facts(self._client.api.inspect_container(name))
+            except NotFound:
+                return None
+
+
+class ImageFiles:
+    """Looks into a created container."""
+
+    def __init__(self, client: Any, container_id: str) -> None:
+        self._api = client.api
+        self._id = container_id
+
+    def stat(self, path: str) -> PathFacts | None:
+        """What stands at an absolute path, links followed; None when nothing does."""
+        headers = self._head(path)
+        # Docker resolves the whole chain of links by itself, so one more question is enough.
+        if headers is not None and headers.get("linkTarget"):
+            headers = self._head(str(headers["linkTarget"]))
+        if headers is None:
+            return None
+        return PathFacts(is_directory=bool(headers["mode"] & _GO_MODE_DIRECTORY))
+
+    def _head(self, path: str) -> dict[str, Any] | None:
+        from docker.utils import decode_json_header
+
+        address = f"{self._api.base_url}/v{self._api.api_version}/containers/{self._id}/archive"
+        with _translated():
+            answer = self._api.head(address, params={"path": path}, timeout=self._api.timeout)
+            if answer.status_code == 404:
+                return None
+            answer.raise_for_status()
+        facts: dict[str, Any] = decode_json_header(answer.headers["X-Docker-Container-Path-Stat"])
+        return facts
+
+
+# Go's os.FileMode, not the mode bits of stat(2).
+_GO_MODE_DIRECTORY = 1 << 31
+
+
+def _connect() -> Any:
+    import docker
+
+    # The command line also follows `docker context`, which the SDK does not know; both must reach the same engine.
+    found = run_docker(["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"])
+    with _translated():
+        if os.environ.get("DOCKER_HOST") or found.returncode != 0 or not found.stdout:
+            client = docker.from_env()
+        else:
+            client = docker.DockerClient(base_url=found.stdout, use_ssh_client=found.stdout.startswith("ssh://"))
+        client.ping()
+    return client
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn what the SDK raises into one line."""
+    from docker.errors import APIError, DockerException
+    from requests.exceptions import RequestException
+
+    try:
+        yield
+    except APIError as error:
+        raise explain(str(error.explanation or error)) from None
+    except (DockerException, RequestException) as error:
+        if "Permission denied" in str(error):
+            raise explain("permission denied while trying to connect") from None
+        raise DeployError(
+            "no Docker engine answers", why=_reason(error), fix=explain("cannot connect to the docker daemon").fix
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _container_facts(attrs: Mapping[str, Any]) -> ContainerFacts:
+    state = attrs["State"]
+    return ContainerFacts(
+        id=str(attrs["Id"]),
+        name=str(attrs["Name"]).lstrip("/"),
+        labels=attrs["Config"].get("Labels") or {},
+        status=str(state["Status"]),
+        exit_code=int(state["ExitCode"]),
+        restart_count=int(attrs.get("RestartCount") or 0),
+        created_at=_unix_seconds(attrs["Created"]) or 0.0,
+        started_at=_unix_seconds(state.get("StartedAt") or ""),
+        mounts={str(mount["Destination"]): str(mount.get("Source", "")) for mount in attrs.get("Mounts") or ()},
+    )
+
+
+def _unix_seconds(stamp: str) -> float | None:
+    """Docker's time stamp, nanoseconds and all; None for its zero value, which means never."""
+    if not stamp or stamp.startswith("0001-"):
+        return None
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except ValueError:
+        return None
