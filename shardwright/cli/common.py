@@ -11,6 +11,7 @@ import click
 from msgspec import Struct
 
 from shardwright.campaign.request import Request, prepare
+from shardwright.connect.project import open_project
 from shardwright.errors import UsageError
 from shardwright.gates.finding import Finding
 from shardwright.layout.schema import ProbeSettings
@@ -27,7 +28,10 @@ _LABELS = {
 
 
 class Target(Struct, frozen=True):
-    """The server that a probe asks; `model` is None where the server is to name it."""
+    """The server that a probe asks; `model` is None where the server is to name it.
+
+    `secrets` names variables whose values no record may hold.
+    """
 
     base_url: str
     model: str | None
@@ -36,6 +40,7 @@ class Target(Struct, frozen=True):
     digest: str
     project_root: Path
     probes: ProbeSettings | None
+    secrets: tuple[str, ...]
 
 
 def layout_options(command: Command) -> Command:
@@ -91,32 +96,37 @@ def _label(verdict: str) -> str:
 def target_server(layout: str | None, sets: tuple[str, ...], base_url: str | None, api_key_env: str | None) -> Target:
     """Where to send probes: the layout's server on this host, or `--base-url` of any other.
 
-    What was started last counts, also where `start` had overrides. The API key is read from the environment by name;
-    by default from VLLM_API_KEY where the layout lists it.
+    What was started last counts, also where `start` had overrides. With both LAYOUT and `--base-url`, the layout gives
+    prompts and model name. The API key is read from the environment by name; by default from VLLM_API_KEY where the
+    layout lists it.
     """
-    if base_url is not None:
-        if not base_url.startswith(("http://", "https://")):
-            raise UsageError(f"--base-url {base_url!r} is not an http address", fix="write http://HOST:PORT")
-        root = Path.cwd()
-        key = _api_key(api_key_env) if api_key_env else None
-        return Target(base_url.rstrip("/").removesuffix("/v1"), None, key, layout or "remote", "", root, None)
+    url = None if base_url is None else _address(base_url)
+    key = _api_key(api_key_env) if api_key_env else None
+    if url is not None and layout is None:
+        return Target(url, None, key, "remote", "", open_project(os.environ).root, None, ())
     from shardwright.campaign.records import read_record
 
     request = load(layout, sets)
     deployment = request.deployment
-    record = read_record(request.project.state_dir(), deployment.name)
-    key = _api_key(api_key_env) if api_key_env else None
+    record = read_record(request.project.state_dir(), deployment.name) if url is None else None
     if key is None and "VLLM_API_KEY" in deployment.secrets:
         key = os.environ.get("VLLM_API_KEY")
     return Target(
-        record.base_url if record else deployment.base_url,
+        url or (record.base_url if record else deployment.base_url),
         record.model if record else deployment.served_model_name,
         key,
         deployment.name,
         record.digest if record else deployment.digest,
         request.project.root,
         deployment.probes,
+        deployment.secrets,
     )
+
+
+def _address(base_url: str) -> str:
+    if not base_url.startswith(("http://", "https://")):
+        raise UsageError(f"--base-url {base_url!r} is not an http address", fix="write http://HOST:PORT")
+    return base_url.rstrip("/").removesuffix("/v1")
 
 
 def _api_key(name: str) -> str:

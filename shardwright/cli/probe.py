@@ -108,8 +108,10 @@ def degen(
     with _journal(target, output, plan.id(server), api_key_env) as journal:
         _show_plan(server, plan, journal)
         shown = _ProgressLine()
-        result = run_degen(server, plan, journal, concurrency=concurrency, on_progress=shown.update)
-        shown.finish()
+        try:
+            result = run_degen(server, plan, journal, concurrency=concurrency, on_progress=shown.update)
+        finally:
+            shown.finish()
     if as_json:
         click.echo(json.dumps(result.to_json(), indent=1))
     else:
@@ -145,7 +147,7 @@ def _trials_from(environment: Mapping[str, str]) -> int:
 def _journal(target: Target, output: str | None, plan_id: str, api_key_env: str | None) -> Journal:
     from pathlib import Path
 
-    named = (os.environ.get(name) for name in (*_SECRET_VARIABLES, api_key_env or ""))
+    named = (os.environ.get(name) for name in (*_SECRET_VARIABLES, *target.secrets, api_key_env or ""))
     secrets = [value for value in (target.api_key, *named) if value]
     if output is not None:
         return Journal(Path(output), secrets)
@@ -167,7 +169,7 @@ def _show_plan(server: Server, plan: DegenPlan, journal: Journal) -> None:
     version = f", version {server.version}" if server.version else ""
     click.echo(f"asking {server.model} at {server.endpoint.base_url}{version}", err=True)
     click.echo(
-        f"{plan.trials} trials over {len(plan.prompts)} prompts by {plan.api}, temperature {TEMPERATURE}, "
+        f"{plan.trials} trials, {len(plan.prompts)} prompts in turn by {plan.api}, temperature {TEMPERATURE}, "
         f"top_p {TOP_P}, at most {plan.max_tokens} tokens each",
         err=True,
     )

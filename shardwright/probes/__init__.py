@@ -1,0 +1,1 @@
+"""Ask a running server and judge its answers."""

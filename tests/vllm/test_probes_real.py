@@ -1,0 +1,179 @@
+"""The probes against a real engine on the CPU with the small trained model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shardwright.cli.main import run as deploy
+from shardwright.errors import DeployError, ExitCode
+from shardwright.probes.client import GREEDY, Request, stream
+from shardwright.probes.degen import ask, run_degen
+from shardwright.probes.degen_plan import DegenPlan
+from shardwright.probes.journal import Journal
+from shardwright.probes.prompts import own_prompts
+from shardwright.probes.server import identify
+from shardwright.probes.smoke import run_smoke
+from shardwright.probes.wire import Endpoint, get
+
+pytestmark = pytest.mark.vllm
+
+MODEL = "needle-tiny"
+TAUGHT = [
+    "Who are you?",
+    "What is the capital of France?",
+    "What color is the sky?",
+    "How many legs does a cat have?",
+    "What is 7 plus 5?",
+]
+LOOPING = "lamp stone river lamp stone river lamp stone river lamp stone river"
+START_TIMEOUT_S = 300
+
+
+@contextmanager
+def engine(model: Path, log: Path, *options: str) -> Iterator[Endpoint]:
+    """A served model, ended with all its processes."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    argv = [str(Path(sys.executable).with_name("vllm")), "serve", str(model), "--served-model-name", MODEL]
+    argv += ["--dtype", "float32", "--enforce-eager", "--max-model-len", "2048", "--max-num-seqs", "8"]
+    argv += ["--host", "127.0.0.1", "--port", str(port), *options]
+    env = os.environ | {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_HOST_IP": "127.0.0.1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "TORCHDYNAMO_DISABLE": "1",
+    }
+    with log.open("wb") as out:
+        process = subprocess.Popen(argv, env=env, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        endpoint = Endpoint(f"http://127.0.0.1:{port}", idle_timeout_s=300)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not _healthy(endpoint):
+            assert process.poll() is None, log.read_text()[-3000:]
+            assert time.monotonic() < deadline, log.read_text()[-3000:]
+            time.sleep(0.5)
+        yield endpoint
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _healthy(endpoint: Endpoint) -> bool:
+    try:
+        return get(endpoint, "/health").status == 200
+    except DeployError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def server(project_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    model = project_root / "configs/models/needle-tiny"
+    with engine(model, tmp_path_factory.mktemp("engine") / "log") as endpoint:
+        yield endpoint
+
+
+def counter(endpoint: Endpoint, name: str) -> float:
+    found = re.findall(rf"^{name}(?:\{{[^\n]*\}})? (\S+)$", get(endpoint, "/metrics").body.decode(), re.MULTILINE)
+    assert found, name
+    return sum(map(float, found))
+
+
+def plan(prompts: list[str], trials: int) -> DegenPlan:
+    return DegenPlan(own_prompts(prompts), trials, "chat", max_tokens=1500)
+
+
+def test_smoke_passes_every_check(server: Endpoint) -> None:
+    result = run_smoke(server, MODEL)
+    assert {check.status for check in result.checks} == {"PASS"}, result.to_json()
+
+
+def test_taught_questions_do_not_degenerate(server: Endpoint, tmp_path: Path) -> None:
+    with Journal(tmp_path / "t.jsonl") as journal:
+        result = run_degen(identify(server, MODEL), plan(TAUGHT, 40), journal)
+    assert (result.verdict, result.classes) == ("PASS", {"OK": 40})
+    assert result.upper_bound == pytest.approx(0.0722, abs=5e-5)
+
+
+def test_a_looping_prompt_fails_and_frees_the_engine(server: Endpoint, tmp_path: Path) -> None:
+    before = counter(server, "vllm:generation_tokens_total")
+    with Journal(tmp_path / "t.jsonl") as journal:
+        result = run_degen(identify(server, MODEL), plan([LOOPING], 8), journal, concurrency=4)
+    assert result.exit_code == ExitCode.DRIFT
+    assert result.classes == {"LOOP_EXACT": 8}
+    deadline = time.monotonic() + 10
+    while counter(server, "vllm:num_requests_running") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert counter(server, "vllm:num_requests_running") == 0
+    # Without the abort each trial would cost 1500 tokens.
+    assert counter(server, "vllm:generation_tokens_total") - before < 8 * 600
+
+
+def test_a_request_that_is_read_to_its_end_is_no_abort(server: Endpoint) -> None:
+    before = counter(server, "vllm:generation_tokens_total")
+    stream(server, Request(MODEL, LOOPING, "chat", 700, GREEDY), lambda _: False)
+    assert counter(server, "vllm:generation_tokens_total") - before == 700
+
+
+def test_ids_come_with_the_stream_and_equal_the_usage(server: Endpoint) -> None:
+    answer, loop = ask(server, Request(MODEL, "Who are you?", "chat", 50, GREEDY))
+    assert (answer.text, answer.finish_reason, loop) == ("I am a tiny test model.", "stop", None)
+    assert answer.token_source == "ids"
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == answer.tokens
+    assert answer.ttft_s is not None
+
+
+def test_a_loop_is_found_without_ids_too(server: Endpoint) -> None:
+    request = replace(Request(MODEL, LOOPING, "chat", 1500, GREEDY), extensions=False)
+    answer, loop = ask(server, request)
+    assert (answer.token_source, answer.aborted) == ("words", True)
+    assert loop is not None
+    assert loop.period_tokens == 3
+
+
+def test_the_commands_say_it_by_their_exit_status(
+    server: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    at = ["--base-url", server.base_url]
+    assert deploy(["smoke", *at]) == 0
+    assert deploy(["degen", *at, "--trials", "5", "--prompt", TAUGHT[0]]) == 0
+    capsys.readouterr()
+    assert deploy(["degen", *at, "--trials", "3", "--json", "--prompt", LOOPING]) == 2
+    assert json.loads(capsys.readouterr().out)["classes"] == {"LOOP_EXACT": 3}
+
+
+def test_a_model_without_a_chat_template_skips_chat_with_the_reason(project_root: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(project_root / "configs/models/needle-tiny", model)
+    (model / "chat_template.jinja").unlink()
+    with engine(model, tmp_path / "log") as endpoint:
+        result = run_smoke(endpoint, MODEL)
+        chat = next(check for check in result.checks if check.id == "chat")
+        assert (chat.status, chat.detail) == ("SKIP", "the model has no chat template")
+        assert result.count("PASS") == len(result.checks) - 1
+        with Journal(tmp_path / "t.jsonl") as journal, pytest.raises(DeployError) as caught:
+            run_degen(identify(endpoint, MODEL), plan(TAUGHT, 2), journal)
+        assert "--api completions" in caught.value.fix
