@@ -143,7 +143,8 @@ def doctor(ctx: click.Context, log: str | None, layout: str | None, as_json: boo
     """
     from shardwright.runtime.doctor import diagnose
 
-    found = diagnose(_log_lines(log, layout))
+    lines, exit_code = _log_lines(log, layout)
+    found = diagnose(lines, exit_code)
     if as_json:
         rows = [{field: getattr(item, field) for field in item.__annotations__} for item in found]
         click.echo(json.dumps(rows, indent=1, ensure_ascii=False))
@@ -151,25 +152,27 @@ def doctor(ctx: click.Context, log: str | None, layout: str | None, as_json: boo
         click.echo("no known cause of death in this log")
     else:
         for item in found:
-            click.echo(f"{item.id}: {item.cause}")
+            click.echo(f"{item.kind} {item.id}: {item.cause}")
             click.echo(f"  line: {item.evidence_line}")
             click.echo(f"  fix: {item.fix}")
             if item.command:
                 click.echo(f"  next: {item.command}")
-    if found:
+    if any(item.kind == "cause" for item in found):
         ctx.exit(ExitCode.REFUSED)
 
 
-def _log_lines(log: str | None, layout: str | None) -> list[str]:
+def _log_lines(log: str | None, layout: str | None) -> tuple[list[str], int | None]:
+    """The lines of a log, and the exit code of the engine that wrote it where that is known."""
     if log == "-":
-        return sys.stdin.read().splitlines()
+        return sys.stdin.read().splitlines(), None
     if log is not None:
         try:
-            return Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
+            return Path(log).read_text(encoding="utf-8", errors="replace").splitlines(), None
         except OSError as error:
             raise DeployError(f"{log} cannot be read: {error.strerror}", fix="deploy doctor LOGFILE") from None
     name, _, runtime = _started(open_project(os.environ), layout)
-    return list(runtime.logs(newest_instance(runtime, name).name))
+    state = newest_instance(runtime, name)
+    return list(runtime.logs(state.name)), None if state.status == "running" else state.exit_code
 
 
 def _layout_name(project: Project, layout: str | None) -> str:

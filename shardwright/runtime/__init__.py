@@ -1,0 +1,1 @@
+"""Docker and local engines behind one interface: start, wait, status, logs, stop."""
