@@ -34,7 +34,7 @@ def compare_golden(request: Request) -> GoldenResult:
             why="without it nothing shows that a default has moved",
             fix=f"deploy defaultcheck {request.deployment.name} --update",
         )
-    golden = file.read_text(encoding="utf-8")
+    golden = file.read_text(encoding="utf-8", errors="replace")
     return GoldenResult(request.deployment.name, tuple(golden_diff(golden, _text(request), request.deployment.name)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -35,11 +36,21 @@ def prepare(
     *,
     host: bool = False,
     project: Project | None = None,
+    facts_file: Path | None = None,
 ) -> Request:
-    """Load, gather, resolve, assess. With `host` the facts of this machine are gathered too, which costs a process."""
+    """Load, gather, resolve, assess. With `host` the facts of this machine are gathered too, which costs a process.
+
+    `facts_file` holds the facts of another machine, which then stand in for those of this one.
+    """
     project = project or open_project(environ)
     layout, overrides = load_layout(name, project, environ, sets)
-    facts = gather_facts(layout, project, host=host)
+    given = None
+    if facts_file is not None:
+        from shardwright.facts.facts_file import read_facts_file, with_given_engine
+
+        given = read_facts_file(facts_file)
+        layout = with_given_engine(layout, given)
+    facts = gather_facts(layout, project, host=host, given=given)
     table = spec_table(project)
     deployment = resolve(layout, facts, table, project)
     return Request(project, layout, overrides, facts, deployment, assess(deployment, facts, table))

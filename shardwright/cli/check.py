@@ -20,16 +20,28 @@ from shardwright.resolve.resolve import rule_warnings
 @click.command()
 @layout_options
 @facts_option
+@click.option("--in-image", is_flag=True, help="Also have the engine itself name its flags and parse the arguments.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict and the findings as JSON.")
 @click.pass_context
 def check(
-    ctx: click.Context, layout: str | None, sets: tuple[str, ...], facts_file: Path | None, as_json: bool
+    ctx: click.Context,
+    layout: str | None,
+    sets: tuple[str, ...],
+    facts_file: Path | None,
+    in_image: bool,
+    as_json: bool,
 ) -> None:
     """Run every gate on a layout.
 
     Exit 1 when one refuses. What this machine cannot know is UNKNOWN, not accepted.
     """
     request = load(layout, sets, host=facts_file is None, facts_file=facts_file)
+    unknown = request.facts.engine is None or request.facts.engine.table is None
+    if in_image or (unknown and facts_file is None):
+        from shardwright.campaign.in_engine import with_engine_parser, with_engine_table
+
+        request = with_engine_table(request)
+        request = with_engine_parser(request) if in_image else request
     assessment = request.assessment
     if as_json:
         rows = [asdict(finding) for finding in assessment.findings]

@@ -62,9 +62,7 @@ def facts_option(command: Command) -> Command:
     )(command)
 
 
-def load(
-    layout: str | None, sets: tuple[str, ...], *, host: bool = False, facts_file: Path | None = None
-) -> Request:
+def load(layout: str | None, sets: tuple[str, ...], *, host: bool = False, facts_file: Path | None = None) -> Request:
     """Prepare a request and echo every override that acted, on stderr."""
     request = prepare(layout, os.environ, sets, host=host, facts_file=facts_file)
     for override in request.overrides:

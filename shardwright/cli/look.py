@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import click
 from msgspec.structs import asdict
 
 from shardwright.campaign.request import Request
-from shardwright.cli.common import layout_options, load, show_findings
+from shardwright.cli.common import facts_option, layout_options, load, show_findings
 from shardwright.errors import DeployError, ExitCode
 from shardwright.render.command import RenderedCommand, render
 
@@ -44,16 +45,24 @@ def layouts(as_json: bool) -> None:
 
 @click.command()
 @layout_options
+@facts_option
 @click.option("--json", "as_json", is_flag=True, help="Print argv, env, mounts and findings as JSON.")
 @click.option("--explain", is_flag=True, help="Print a table of every token and the origin that set it.")
 @click.pass_context
-def cmd(ctx: click.Context, layout: str | None, sets: tuple[str, ...], as_json: bool, explain: bool) -> None:
+def cmd(
+    ctx: click.Context,
+    layout: str | None,
+    sets: tuple[str, ...],
+    facts_file: Path | None,
+    as_json: bool,
+    explain: bool,
+) -> None:
     """Print the exact command line of a layout.
 
     The gates run first, as they do before start. A gate whose facts this machine does not have is UNKNOWN and stops
     nothing here.
     """
-    request = load(layout, sets)
+    request = load(layout, sets, facts_file=facts_file)
     command = render(request.deployment)
     if as_json:
         click.echo(json.dumps(_as_json(request, command), indent=1, ensure_ascii=False))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,8 @@ from shardwright.connect.strict_yaml import Document, Path
 from shardwright.errors import UsageError
 
 _MISSING: Any = object()
+# No count or size of a layout comes near it, and all below it is exact as a float.
+LARGEST = 10**15
 
 
 class Section:
@@ -44,18 +45,24 @@ class Section:
     def optional_text(self, key: str) -> str | None:
         return self.text(key) if self._peek(key) is not None else None
 
-    def integer(self, key: str, default: int = _MISSING, minimum: int | None = None) -> int:
+    def integer(self, key: str, default: int = _MISSING, minimum: int | None = None, maximum: int | None = None) -> int:
         value = self._take(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._error((*self.path, key), f"expected a whole number, found {_kind(value)} {value!r}")
+        if abs(value) >= LARGEST:
+            raise self._error((*self.path, key), f"a number of {len(str(value))} digits makes no sense")
         if minimum is not None and value < minimum:
             raise self._error((*self.path, key), f"{value} is below {minimum}, the least that makes sense")
+        if maximum is not None and value > maximum:
+            raise self._error((*self.path, key), f"{value} is above {maximum}, the most that makes sense")
         return value
 
-    def number(self, key: str, default: float = _MISSING) -> float:
+    def number(self, key: str, default: float = _MISSING, above: float | None = None) -> float:
         value = self._take(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
             raise self._error((*self.path, key), f"expected a number, found {_kind(value)} {value!r}")
+        if above is not None and value <= above:
+            raise self._error((*self.path, key), f"{value!r} is not above {above}")
         return float(value)
 
     def boolean(self, key: str, default: bool = _MISSING) -> bool:
@@ -84,6 +91,18 @@ class Section:
                 raise self._error(path, f"expected text, found {_kind(item)}")
             items.append(item if isinstance(item, str) else self.document.raw.get(path, str(item)))
         return tuple(items)
+
+    def numbers(self, key: str, *, whole: bool = False) -> tuple[float, ...]:
+        """A list of finite numbers above zero, with `whole` of whole ones; an absent one reads as empty."""
+        value = self._take(key, [])
+        if not isinstance(value, list):
+            raise self._error((*self.path, key), f"expected a list, found {_kind(value)}")
+        for index, item in enumerate(value):
+            fits = isinstance(item, int) or (isinstance(item, float) and not whole)
+            if isinstance(item, bool) or not fits or not 0 < item < LARGEST:
+                expected = "a whole number" if whole else "a number"
+                raise self._error((*self.path, key, str(index)), f"expected {expected} above 0, found {item!r}")
+        return tuple(value)
 
     def free_map(self, key: str) -> Mapping[str, Any]:
         """A map whose keys are not ours to know; values as they are, nulls included."""

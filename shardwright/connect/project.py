@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,8 +25,12 @@ class Project(Struct, frozen=True):
         """The first existing file or folder called `relative`."""
         for base in self.search:
             candidate = base / relative
-            if candidate.exists():
-                return candidate
+            try:
+                if candidate.exists():
+                    return candidate
+            except OSError as error:
+                if error.errno != errno.ENAMETOOLONG:
+                    raise
         return None
 
     def patch_roots(self) -> tuple[Path, ...]:

@@ -21,6 +21,8 @@ _DECIMAL = re.compile(r"^[-+]?[0-9]+\.[0-9]+([eE][-+]?[0-9]+)?$", re.ASCII)
 _CONSTANTS = {"true": True, "false": False, "null": None, "~": None, "": None}
 _QUOTED = ("'", '"', "|", ">")
 _MAX_DEPTH = 64
+_MAX_VALUES = 20_000
+_STANDARD_TAG = "tag:yaml.org,2002:"
 
 Path = tuple[str, ...]
 
@@ -79,7 +81,13 @@ def _construct(node: Any, path: Path, file: str, marks: dict[Path, object], raw:
     marks[path] = mark
     if len(path) > _MAX_DEPTH:
         raise UsageError(f"{mark}: nested more than {_MAX_DEPTH} levels deep")
+    if len(marks) > _MAX_VALUES:
+        # A few lines of aliases can stand for billions of values.
+        raise UsageError(f"{mark}: more than {_MAX_VALUES} values, aliases counted as often as they are used")
+    if not node.tag.startswith(_STANDARD_TAG) or "/" in node.tag:
+        raise UsageError(f"{mark}: {'.'.join(path)}: the tag {node.tag} has no meaning here", fix="remove the tag")
     if isinstance(node, yaml.ScalarNode):
+        _refuse_nul(node.value, path, mark)
         raw[path] = node.value
         return convert_scalar(node.value, quoted=node.style in _QUOTED)
     if isinstance(node, yaml.SequenceNode):
@@ -90,6 +98,7 @@ def _construct(node: Any, path: Path, file: str, marks: dict[Path, object], raw:
         if not isinstance(key_node, yaml.ScalarNode):
             raise UsageError(f"{place}: a key must be plain text")
         key = key_node.value
+        _refuse_nul(key, (*path, repr(key)), place)
         if key == "<<":
             raise UsageError(f"{place}: merge keys are not supported", fix="use extends: to share settings")
         if key in result:
@@ -102,6 +111,15 @@ def _construct(node: Any, path: Path, file: str, marks: dict[Path, object], raw:
         result[key] = _construct(value_node, (*path, key), file, marks, raw)
         marks[(*path, key)] = Mark(file, key_node.start_mark.line + 1, key_node.start_mark.column + 1)
     return result
+
+
+def _refuse_nul(text: str, path: Path, place: object) -> None:
+    if "\x00" in text:
+        raise UsageError(
+            f"{place}: {'.'.join(path)}: a NUL character",
+            why="no path, argument or variable can hold one",
+            fix="remove it",
+        )
 
 
 def convert_scalar(text: str, *, quoted: bool = False) -> str | int | float | bool | None:

@@ -36,7 +36,7 @@ def read_checkpoint(directory: Path, shown: str) -> CheckpointFacts | None:
         if single.is_file():
             names = frozenset(_header(single)) - {"__metadata__"}
             return CheckpointFacts(f"{shown}/model.safetensors", names)
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise DeployError(f"{shown}: the checkpoint index cannot be read: {error}") from None
     return None
 

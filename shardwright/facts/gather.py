@@ -5,30 +5,144 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from shardwright.connect.project import Project
 from shardwright.errors import UsageError
 from shardwright.facts.checkpoint import read_checkpoint
+from shardwright.facts.engine import EngineFacts, engine_facts
 from shardwright.facts.facts import Facts
-from shardwright.facts.host import read_gpus
-from shardwright.facts.model import ModelFacts, read_model_directory, read_model_file
+from shardwright.facts.host import Host, links_outside, loose_paths, read_gpus, read_host, read_links
+from shardwright.facts.model import ModelFacts, model_facts_from_config, read_model_directory, read_model_file
+from shardwright.facts.shape import model_shape
 from shardwright.facts.spec_support import TABLE, SpecTable, read_spec_table
 from shardwright.layout.schema import Layout
 
+if TYPE_CHECKING:
+    from shardwright.connect.trees import SourceTree
+    from shardwright.facts.facts_file import GivenFacts
+    from shardwright.facts.virtual_tp import VirtualTpFacts
+    from shardwright.facts.weights import WeightFacts
 
-def gather_facts(layout: Layout, project: Project, *, host: bool) -> Facts:
-    """Model and checkpoint facts from files, and with `host` the GPUs of this machine, which costs a process."""
+
+def gather_facts(
+    layout: Layout,
+    project: Project,
+    *,
+    host: bool,
+    given: GivenFacts | None = None,
+    tree: SourceTree | None = None,
+) -> Facts:
+    """Model and checkpoint facts from files, and with `host` those of this machine, which costs processes.
+
+    `given` stands in for another machine: what it states comes first, and this one is not looked at. `tree` holds the
+    engine's own files; without it the bundled table of exactly this release is read.
+    """
     directory = model_directory(layout, project)
-    checkpoint = read_checkpoint(directory, layout.model.path) if directory else None
-    gpus = read_gpus() if host and layout.engine.platform == "cuda" else None
-    return Facts(model=_model(layout, project, directory), checkpoint=checkpoint, gpus=gpus)
+    engine = engine_facts(layout, project, tree=tree)
+    if given is not None:
+        return _given_facts(layout, project, directory, engine, given)
+    model = _model(layout, project, directory)
+    cuda = host and layout.engine.platform == "cuda"
+    return Facts(
+        model=model,
+        checkpoint=read_checkpoint(directory, layout.model.path) if directory else None,
+        gpus=read_gpus() if cuda else None,
+        shape=model.shape if model else None,
+        engine=engine,
+        links=read_links() if cuda else None,
+        host=_host(layout, project, host),
+        weights=_weights(layout, directory, model) if host and directory and model else None,
+        virtual_tp=_virtual_tp(layout, project, directory, tree=tree),
+    )
+
+
+def _virtual_tp(
+    layout: Layout,
+    project: Project,
+    directory: Path | None,
+    *,
+    given: GivenFacts | None = None,
+    tree: SourceTree | None = None,
+) -> VirtualTpFacts | None:
+    """For layouts that name the patch, and for model folders that carry a plan, with or without the patch."""
+    from shardwright.facts import virtual_tp
+
+    named = "virtual-tp" in layout.patches
+    if given is not None and given.config is not None:
+        config, source = given.config, given.source
+    else:
+        found = (
+            virtual_tp.config_of(layout.model.path, layout.model.facts, directory, project)
+            if (named or directory is not None)
+            else None
+        )
+        if found is None:
+            return None
+        config, source = found
+    if not named and virtual_tp.SIDECAR_KEY not in config:
+        return None
+    table = project.find(virtual_tp.TABLE)
+    if table is None:
+        return None
+    return virtual_tp.VirtualTpFacts(
+        source,
+        config,
+        virtual_tp.read_vtp_table(table),
+        virtual_tp.has_tactic_filter(tree) if tree is not None else None,
+    )
+
+
+def _weights(layout: Layout, directory: Path, model: ModelFacts) -> WeightFacts | None:
+    """From the checkpoint's headers: a tenth of a second for a large one, which `cmd` does not have."""
+    from shardwright.facts.checkpoint_weights import read_weights
+
+    return read_weights(directory, layout.model.path, model.num_layers)
+
+
+def _given_facts(
+    layout: Layout, project: Project, directory: Path | None, engine: EngineFacts, given: GivenFacts
+) -> Facts:
+    config, overrides = given.config, hf_overrides(layout)
+    if config is None:
+        model = _model(layout, project, directory)
+        shape = model.shape if model else None
+    else:
+        shape = model_shape(config, given.source, overrides)
+        model = model_facts_from_config(config, given.source, overrides) if shape.layers is not None else None
+    return Facts(
+        model=model,
+        checkpoint=given.checkpoint,
+        gpus=given.gpus,
+        shape=shape,
+        engine=engine,
+        links=given.links,
+        host=given.host,
+        nodes=given.nodes,
+        log=given.log,
+        virtual_tp=_virtual_tp(layout, project, directory, given=given),
+        weights=_given_weights(given, model),
+    )
+
+
+def _given_weights(given: GivenFacts, model: ModelFacts | None) -> WeightFacts | None:
+    if not given.headers or model is None:
+        return None
+    from shardwright.facts.checkpoint_weights import given_weights
+
+    return given_weights(given.headers, model.num_layers, given.source)
 
 
 def model_directory(layout: Layout, project: Project) -> Path | None:
     """The checkpoint folder on this host, when there is one."""
     path = locate_model(layout.model.path, project)
-    return path if path is not None and path.is_dir() else None
+    try:
+        return path if path is not None and path.is_dir() else None
+    except OSError as error:
+        where = layout.origin("model", "path")
+        raise UsageError(f"{where}: model.path: {error.strerror}: {str(path)[:200]}") from None
 
 
 def locate_model(path: str, project: Project) -> Path | None:
@@ -38,8 +152,6 @@ def locate_model(path: str, project: Project) -> Path | None:
     """
     if path.startswith(("/", "~")):
         return Path(os.path.abspath(os.path.expanduser(path)))
-    if "\x00" in path:
-        raise UsageError("model.path contains a NUL character")
     found = project.find(path)
     if found is not None:
         return found
@@ -77,6 +189,20 @@ def hf_overrides(layout: Layout) -> Mapping[str, Any]:
 
         try:
             value = json.loads(value)
-        except ValueError as error:
-            raise UsageError(f"serve.hf_overrides is not valid JSON: {error}") from None
+        except (ValueError, RecursionError) as error:
+            where = layout.origin("serve", "hf_overrides") or layout.origin("serve", "hf-overrides")
+            raise UsageError(f"{where}: serve.hf_overrides: not valid JSON: {error}") from None
     return value if isinstance(value, Mapping) else {}
+
+
+def _host(layout: Layout, project: Project, host: bool) -> Host:
+    """This machine. Without `host` only what costs nothing: whether the project's own mount sources are there."""
+    sources = [mount.source for mount in layout.container.mounts if not mount.volume]
+    own = [source for source in sources if not source.startswith(("/", "~"))]
+    missing = tuple(source for source in own if not (project.root / source).exists())
+    if not host:
+        return Host(missing=missing)
+    folders = [Path(os.path.abspath(project.root / os.path.expanduser(source))) for source in sources]
+    outside = tuple(pair for folder in folders if folder.is_dir() for pair in links_outside(folder))
+    live = read_host(project.root, layout.container.publish_port)
+    return replace(live, missing=missing, outside=outside, loose=loose_paths(project.root / "overlays"))

@@ -8,16 +8,31 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from shardwright.connect.decode import LARGEST, Section
 from shardwright.connect.strict_yaml import load_yaml
 from shardwright.errors import DeployError
+from shardwright.facts.attention import AttentionFacts, attention_facts
+from shardwright.facts.shape import ModelShape, language_config, merge_overrides, model_shape
+from shardwright.facts.weights import WeightFacts, declared_weights
 
 SCHEMA = "shardwright/model-v1"
 
 # Architectures whose engine code shares sparse-attention indices between layers (vLLM deepseek_v2.py,
 # deepseek_v32/attention.py, hy_v4). DeepSeek-V4 has an index_topk too, but each of its layers computes its own.
 INDEX_SHARING_ARCHITECTURES = frozenset({"GlmMoeDsaForCausalLM", "DeepseekV32ForCausalLM", "HYV4ForCausalLM"})
+# For configs that name the architecture only.
+MODEL_TYPES = {
+    "DeepseekV32ForCausalLM": "deepseek_v32",
+    "DeepseekV4ForCausalLM": "deepseek_v4",
+    "GlmMoeDsaForCausalLM": "glm_moe_dsa",
+    "LlamaForCausalLM": "llama",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+}
 SPARSE_MLA_ARCHITECTURES = frozenset({"GlmMoeDsaForCausalLM", "DeepseekV32ForCausalLM"})
+_MOST_LAYERS = 1000
 
 
 class IndexRule(Struct, frozen=True):
@@ -45,6 +60,10 @@ class ModelFacts(Struct, frozen=True):
     index_topk: int | None
     index_rule: IndexRule | None
     quantized: bool
+    attention: AttentionFacts | None = None
+    shape: ModelShape | None = None
+    weights: WeightFacts | None = None
+    """Sizes that a bundled model file declares; a checkpoint's headers, where there are any, come first."""
 
     @property
     def sparse_mla(self) -> bool:
@@ -59,19 +78,16 @@ def model_facts_from_config(
 
     Raises DeployError when a value that decides the topology is missing or of the wrong type.
     """
-    merged = dict(config)
-    for key, value in (overrides or {}).items():
-        old = merged.get(key)
-        merged[key] = {**old, **value} if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    text_config = merged.get("text_config")
-    text = {**merged, **text_config} if isinstance(text_config, Mapping) else merged
+    merged = merge_overrides(config, overrides)
+    text = language_config(merged)
     architectures = merged.get("architectures")
-    architecture = architectures[0] if isinstance(architectures, list) and architectures else ""
+    architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
     topk = _integer(text, "index_topk", source)
+    sparse = architecture in SPARSE_MLA_ARCHITECTURES and topk is not None
     return ModelFacts(
         source=source,
-        architecture=str(architecture),
-        model_type=str(text.get("model_type", "")),
+        architecture=architecture,
+        model_type=str(text.get("model_type") or MODEL_TYPES.get(str(architecture), "")),
         num_layers=_required(text, "num_hidden_layers", source),
         num_mtp_layers=_integer(text, "num_nextn_predict_layers", source) or 0,
         num_attention_heads=_integer(text, "num_attention_heads", source),
@@ -79,6 +95,8 @@ def model_facts_from_config(
         index_topk=topk,
         index_rule=_index_rule(text, source) if architecture in INDEX_SHARING_ARCHITECTURES and topk else None,
         quantized="quantization_config" in merged or "quantization_config" in text,
+        attention=attention_facts(text, _required(text, "num_hidden_layers", source), sparse),
+        shape=model_shape(config, source, overrides),
     )
 
 
@@ -88,7 +106,10 @@ def read_model_file(file: Path, shown: str, overrides: Mapping[str, Any] | None 
     data = document.data
     if not isinstance(data, Mapping) or data.get("schema") != SCHEMA or not isinstance(data.get("config"), Mapping):
         raise DeployError(f"{shown}: not a model file", fix=f"it needs schema: {SCHEMA} and a config: map")
-    return model_facts_from_config(data["config"], shown, overrides)
+    facts = model_facts_from_config(data["config"], shown, overrides)
+    if "weights" not in data:
+        return facts
+    return replace(facts, weights=declared_weights(Section(document, ("weights",), data["weights"]), shown))
 
 
 def read_model_directory(directory: Path, shown: str, overrides: Mapping[str, Any] | None = None) -> ModelFacts | None:
@@ -98,7 +119,7 @@ def read_model_directory(directory: Path, shown: str, overrides: Mapping[str, An
         return None
     try:
         config = json.loads(_text(file, shown))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DeployError(f"{shown}/config.json is not valid JSON: {error}") from None
     if not isinstance(config, dict):
         raise DeployError(f"{shown}/config.json is not a JSON object")
@@ -127,15 +148,19 @@ def _integer(config: Mapping[str, Any], key: str, source: str) -> int | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int):
         raise DeployError(f"{source}: {key} is {value!r}, expected a whole number")
+    if abs(value) >= LARGEST:
+        raise DeployError(f"{source}: {key} has {len(str(value))} digits, which makes no sense")
     return value
 
 
 def _required(config: Mapping[str, Any], key: str, source: str) -> int:
     value = _integer(config, key, source)
-    if value is None or value < 1:
+    if value is None:
         raise DeployError(
             f"{source}: {key} is missing", why="without the number of layers no pipeline split can be checked"
         )
+    if not 0 < value <= _MOST_LAYERS:
+        raise DeployError(f"{source}: {key} is {value}, expected 1 to {_MOST_LAYERS}")
     return value
 
 

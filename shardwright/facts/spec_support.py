@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
+from shardwright.connect.decode import Section
 from shardwright.connect.strict_yaml import load_yaml
-from shardwright.errors import DeployError
+from shardwright.errors import UsageError
 from shardwright.facts.versions import version_in
 
 Support = Literal["works", "refused", "broken", "unverified"]
 """`refused`: the engine raises. `broken`: it starts, then crashes or is wrong. `unverified`: no guard, never run."""
 
+SUPPORTS = ("works", "refused", "broken", "unverified")
+RUNNERS = ("v1", "v2")
 TABLE = "configs/engines/spec_pipeline.yaml"
 
 
@@ -52,21 +54,26 @@ class SpecTable(Struct, frozen=True):
 
 
 def read_spec_table(file: Path) -> SpecTable:
-    """Read the shipped table; DeployError when a row does not read."""
-    data = load_yaml(file.read_text(encoding="utf-8"), TABLE).data
-    return SpecTable(tuple(_rule(row) for row in data["rules"]))
+    """Read the shipped table; UsageError with file and line when a row does not read."""
+    top = Section(load_yaml(file.read_text(encoding="utf-8", errors="replace"), TABLE))
+    top.text("schema")
+    table = SpecTable(tuple(_rule(row) for row in top.sections("rules")))
+    top.finish()
+    return table
 
 
-def _rule(row: Mapping[str, Any]) -> SpecRule:
+def _rule(row: Section) -> SpecRule:
+    rule = SpecRule(
+        methods=row.texts("methods"),
+        versions=row.text("vllm"),
+        support=row.choice("support", SUPPORTS),
+        why=row.text("why"),
+        model_types=row.texts("model_types") if row.has("model_types") else None,
+        runner=row.choice("runner", RUNNERS) if row.has("runner") else None,
+    )
+    row.finish()
     try:
-        model_types = row.get("model_types")
-        return SpecRule(
-            methods=tuple(row["methods"]),
-            versions=row["vllm"],
-            support=row["support"],
-            why=row["why"],
-            model_types=tuple(model_types) if model_types is not None else None,
-            runner=row.get("runner"),
-        )
-    except KeyError as error:
-        raise DeployError(f"{TABLE}: a row has no {error}") from None
+        version_in("0.0", rule.versions)
+    except UsageError as error:
+        raise row.error("vllm", error.what, fix=error.fix) from None
+    return rule

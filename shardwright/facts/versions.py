@@ -6,7 +6,7 @@ import re
 
 from shardwright.errors import UsageError
 
-_VERSION = re.compile(r"^(\d+)\.(\d+)(?:\.(\d+))?(?:[.+-].*)?$", re.ASCII)
+_VERSION = re.compile(r"^(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:(?:[.+-]|a|b|rc|dev).*)?$", re.ASCII)
 _CLAUSE = re.compile(r"^(<=|>=|==|<|>)\s*(\d+\.\d+(?:\.\d+)?)$", re.ASCII)
 
 

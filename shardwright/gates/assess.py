@@ -7,13 +7,45 @@ from msgspec import Struct
 from shardwright.facts.facts import Facts
 from shardwright.facts.spec_support import SpecTable
 from shardwright.gates.attention import check_attention_backend
+from shardwright.gates.cards import (
+    check_card_capability,
+    check_custom_all_reduce_topology,
+    check_free_memory,
+    check_host_memory,
+    check_uneven_cards,
+)
+from shardwright.gates.container import (
+    check_confinement,
+    check_image_reference,
+    check_port,
+    check_restart_policy,
+    check_shared_memory,
+)
 from shardwright.gates.engine import check_custom_all_reduce, check_owned_flags, check_ready_timeout
+from shardwright.gates.environment import check_device_selection, check_engine_variables, check_nccl
 from shardwright.gates.finding import Finding, Overall, by_severity, overall_verdict
+from shardwright.gates.flags import check_flags
+from shardwright.gates.history import check_compile_cache, check_earlier_log
 from shardwright.gates.index_sharing import check_index_sharing
+from shardwright.gates.indexer_weights import check_indexer_weights
+from shardwright.gates.mounts import check_mounts, check_overlay_permissions
+from shardwright.gates.network import check_master_address, check_nodes_agree, check_world_size
+from shardwright.gates.parallelism import (
+    check_capacity_flags,
+    check_context_parallel,
+    check_expert_parallel,
+    check_hybrid_stages,
+    check_tensor_parallel,
+)
 from shardwright.gates.partition import check_layer_partition
 from shardwright.gates.patches import check_patches
+from shardwright.gates.pool import check_kv_pool
+from shardwright.gates.runner import check_model_runner
+from shardwright.gates.security import check_remote_code, check_secrets
 from shardwright.gates.speculation import check_speculation
 from shardwright.gates.status import check_status, check_waivers
+from shardwright.gates.virtual_tp import check_virtual_tp
+from shardwright.gates.weights import check_weights
 from shardwright.plan.partition import PartitionError, default_partition, parse_partition
 from shardwright.plan.stages import Plan, build_stages
 from shardwright.resolve.deployment import Deployment
@@ -41,8 +73,41 @@ GATES = (
     check_custom_all_reduce,
     check_ready_timeout,
     check_owned_flags,
+    check_flags,
+    check_engine_variables,
+    check_model_runner,
+    check_tensor_parallel,
+    check_expert_parallel,
+    check_context_parallel,
+    check_hybrid_stages,
+    check_world_size,
+    check_master_address,
+    check_nodes_agree,
     check_attention_backend,
+    check_indexer_weights,
+    check_card_capability,
+    check_free_memory,
+    check_uneven_cards,
+    check_host_memory,
+    check_custom_all_reduce_topology,
+    check_nccl,
+    check_device_selection,
+    check_shared_memory,
+    check_image_reference,
+    check_mounts,
+    check_overlay_permissions,
+    check_secrets,
+    check_remote_code,
+    check_port,
+    check_restart_policy,
+    check_confinement,
+    check_compile_cache,
+    check_earlier_log,
+    check_capacity_flags,
     check_patches,
+    check_virtual_tp,
+    check_weights,
+    check_kv_pool,
     check_waivers,
     check_status,
 )

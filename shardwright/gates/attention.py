@@ -1,52 +1,182 @@
-"""`attention-backend`: a sparse-MLA model has a backend for the compute capability of the cards."""
+"""`attention-backend`: some backend takes the cards, the KV dtype and the block size together."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
 
 from shardwright.facts.facts import Facts
 from shardwright.facts.versions import version_in
 from shardwright.gates.finding import Finding
+from shardwright.gates.options import value_of
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
 
 GATE = "attention-backend"
 
-# Major compute capabilities of the stock sparse-MLA backends, vLLM v1/attention/backends (supports_compute_capability).
+_NATIVE = frozenset({"auto", "float16", "bfloat16"})
+_KNOWN = ">=0.28,<0.34"
+
+
+class _Backend(Struct, frozen=True):
+    """A stock sparse-MLA backend: major compute capabilities and KV dtypes that it takes."""
+
+    name: str
+    versions: str
+    majors: tuple[int, ...]
+    dtypes: frozenset[str]
+
+
+# vLLM v1/attention/backends/mla: supports_compute_capability, supported_kv_cache_dtypes, supports_combination.
 STOCK_BACKENDS = (
-    ("FLASHMLA_SPARSE", ">=0.28,<0.34", (9, 10)),
-    ("FLASH_ATTN_MLA_SPARSE", ">=0.28,<0.34", (9,)),
-    ("FLASHINFER_MLA_SPARSE", ">=0.28,<0.34", (10,)),
-    ("FLASHINFER_MLA_SPARSE_SM120", ">=0.28,<0.34", (12,)),
-    ("FLASHINFER_MLA_SPARSE_SM90", ">=0.30,<0.34", (9,)),
+    _Backend("FLASHMLA_SPARSE", _KNOWN, (9, 10), _NATIVE - {"float16"} | {"fp8", "fp8_ds_mla"}),
+    _Backend("FLASHMLA_SPARSE", ">=0.30,<0.34", (10,), frozenset({"nvfp4_ds_mla"})),
+    _Backend("FLASH_ATTN_MLA_SPARSE", _KNOWN, (9,), _NATIVE),
+    _Backend("FLASHINFER_MLA_SPARSE", _KNOWN, (10,), _NATIVE | {"fp8", "fp8_e4m3"}),
+    _Backend("FLASHINFER_MLA_SPARSE_SM120", _KNOWN, (12,), frozenset({"auto", "fp8", "fp8_e4m3", "fp8_ds_mla"})),
+    _Backend("FLASHINFER_MLA_SPARSE_SM90", ">=0.30,<0.34", (9,), frozenset({"auto", "bfloat16", "fp8", "fp8_e4m3"})),
 )
+
+# The sparse indexer's kernels work on pages of 64 tokens, whatever the attention backend takes.
+_SPARSE_BLOCK = 64
+_LATENT_DTYPES = frozenset({"fp8_ds_mla", "nvfp4_ds_mla"})
 
 
 def check_attention_backend(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
-    if deployment.platform != "cuda" or facts.model is None or not facts.model.sparse_mla:
+    if deployment.platform != "cuda" or deployment.engine.command is not None:
         return []
-    capabilities, source = _capabilities(deployment, facts)
-    if not capabilities:
-        return [Finding(GATE, "unknown", "the compute capability of the cards is not known", fix="set hardware:")]
-    provides = deployment.engine.provides
-    findings = []
-    for capability in capabilities:
-        if provides.attention_backends and capability in provides.compute_capability:
-            continue
-        stock = _stock(deployment.engine.vllm, capability)
-        if stock is None:
-            text = f"the sparse-MLA backends of vLLM {deployment.engine.vllm} are not known"
-            findings.append(Finding(GATE, "unknown", text, evidence=source))
-        elif not stock:
-            findings.append(_none_fits(deployment, facts.model.architecture, capability, source))
+    findings = [*_named_backend(deployment, facts), *_latent_dtype(deployment, facts)]
+    if facts.model is not None and facts.model.sparse_mla:
+        findings += _block_size(deployment)
+        findings += _sparse_backend(deployment, facts, facts.model.architecture)
     return findings
 
 
-def _none_fits(deployment: Deployment, architecture: str, capability: str, source: str) -> Finding:
+def _named_backend(deployment: Deployment, facts: Facts) -> list[Finding]:
+    """A backend that the layout names is one of the engine's or of the image's."""
+    name = _asked(deployment)
+    table = facts.engine.table if facts.engine else None
+    if name is None or table is None or not table.attention_backends:
+        return []
+    known = {*table.attention_backends, *deployment.engine.provides.attention_backends, "AUTO"}
+    if name in known:
+        return []
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, sorted(known), n=1)
+    declare = f"engine.provides: {{attention_backends: [{name}]}} where the image brings it"
+    return [
+        Finding(
+            GATE,
+            "reject",
+            f"vLLM {table.vllm} has no attention backend {name}",
+            why="the engine stops on the command line",
+            fix=f"did you mean {near[0]}? Or {declare}" if near else declare,
+        )
+    ]
+
+
+def _asked(deployment: Deployment) -> str | None:
+    name = value_of(deployment, "--attention-backend") or value_of(deployment, "--attention-config.backend")
+    return name.upper() if name else None
+
+
+def _kv_dtype(deployment: Deployment, facts: Facts) -> tuple[str, str]:
+    """The KV dtype and who decides it: the flag, else what the checkpoint's quantisation forces."""
+    given = value_of(deployment, "--kv-cache-dtype")
+    quant = facts.shape.quantisation if facts.shape else None
+    if given in (None, "auto") and quant is not None and quant.kv_cache_dtype is not None:
+        return quant.kv_cache_dtype, "the checkpoint"
+    return given or "auto", "kv_cache_dtype"
+
+
+def _latent_dtype(deployment: Deployment, facts: Facts) -> list[Finding]:
+    dtype, _ = _kv_dtype(deployment, facts)
+    if dtype not in _LATENT_DTYPES:
+        return []
+    if facts.shape is not None and not facts.shape.mla and facts.shape.kv_heads:
+        text = f"{dtype} is a layout of latent (MLA) caches, and {facts.shape.architecture or 'the model'} has none"
+        return [Finding(GATE, "reject", text, fix="write serve: {kv_cache_dtype: auto} or fp8")]
+    capabilities, source = capabilities_of(deployment, facts)
+    old = [text for text in capabilities if not _provided(deployment, text) and _major(text) != 10]
+    if dtype == "nvfp4_ds_mla" and old:
+        text = f"nvfp4_ds_mla needs compute capability 10.x, and {source} have {', '.join(old)}"
+        return [Finding(GATE, "reject", text, fix="write serve: {kv_cache_dtype: fp8_ds_mla}")]
+    return []
+
+
+def _block_size(deployment: Deployment) -> list[Finding]:
+    text = value_of(deployment, "--block-size")
+    if text is None or not text.isdigit() or (int(text) and int(text) % _SPARSE_BLOCK == 0):
+        return []
+    return [
+        Finding(
+            GATE,
+            "reject",
+            f"block size {text} is not a multiple of {_SPARSE_BLOCK}",
+            why="sparse-attention kernels read pages of 64 tokens; the engine stops with 'block_size not supported'",
+            fix="leave serve.block_size out; a larger one gives no more KV cache",
+        )
+    ]
+
+
+def _sparse_backend(deployment: Deployment, facts: Facts, architecture: str) -> list[Finding]:
+    capabilities, source = capabilities_of(deployment, facts)
+    if not capabilities:
+        return [Finding(GATE, "unknown", "the compute capability of the cards is not known", fix="set hardware:")]
+    version = deployment.engine.vllm
+    if not any(version_in(version, backend.versions) for backend in STOCK_BACKENDS):
+        if all(_provided(deployment, capability) for capability in capabilities):
+            return []
+        text = f"the sparse-MLA backends of vLLM {version} are not known"
+        return [Finding(GATE, "unknown", text, evidence=source)]
+    asked = _asked(deployment)
+    findings = []
+    for capability in capabilities:
+        if _provided(deployment, capability) and asked in (
+            None,
+            "AUTO",
+            *deployment.engine.provides.attention_backends,
+        ):
+            continue
+        fitting = _on_capability(version, capability, asked)
+        dtype, decider = _kv_dtype(deployment, facts)
+        if not fitting:
+            findings.append(_none_fits(deployment, architecture, capability, source, asked))
+        elif not any(dtype in backend.dtypes for backend in fitting):
+            findings.append(_no_dtype(capability, dtype, decider, fitting))
+    return findings
+
+
+def _provided(deployment: Deployment, capability: str) -> bool:
+    provides = deployment.engine.provides
+    return bool(provides.attention_backends) and capability in provides.compute_capability
+
+
+def _on_capability(version: str, capability: str, asked: str | None) -> tuple[_Backend, ...]:
+    return tuple(
+        backend
+        for backend in STOCK_BACKENDS
+        if version_in(version, backend.versions)
+        and _major(capability) in backend.majors
+        and asked in (None, "AUTO", backend.name)
+    )
+
+
+def _none_fits(deployment: Deployment, architecture: str, capability: str, source: str, asked: str | None) -> Finding:
     image = deployment.engine.image or "this engine"
+    version = deployment.engine.vllm
+    stock = _on_capability(version, capability, None)
+    if asked is not None and stock:
+        text = f"{asked} does not run on compute capability {capability}, as {architecture} needs it"
+        names = ", ".join(sorted({backend.name for backend in stock}))
+        return Finding(GATE, "reject", text, fix=f"leave attention_backend out, or use {names}", evidence=source)
     return Finding(
         GATE,
         "reject",
         f"{image} has no sparse-MLA attention backend for compute capability {capability}, which {architecture} needs",
-        why=f"stock vLLM {deployment.engine.vllm} has them for majors 9, 10 and 12 only and stops with "
+        why=f"stock vLLM {version} has them for majors 9, 10 and 12 only and stops with "
         "'No valid attention backend found'",
         fix="use an image that brings one and declare it: engine.provides: {attention_backends: [TRITON_MLA_SPARSE], "
         f'compute_capability: ["{capability}"]}}',
@@ -54,21 +184,27 @@ def _none_fits(deployment: Deployment, architecture: str, capability: str, sourc
     )
 
 
-def _capabilities(deployment: Deployment, facts: Facts) -> tuple[tuple[str, ...], str]:
-    if facts.gpus:
-        return tuple(sorted({gpu.compute_capability for gpu in facts.gpus})), "the cards of this host"
+def _no_dtype(capability: str, dtype: str, decider: str, fitting: Iterable[_Backend]) -> Finding:
+    offers = "; ".join(f"{backend.name}: {', '.join(sorted(backend.dtypes))}" for backend in fitting)
+    return Finding(
+        GATE,
+        "reject",
+        f"no sparse-MLA backend for compute capability {capability} takes KV dtype {dtype} ({decider})",
+        why=f"the engine stops with 'kv_cache_dtype not supported'; it has {offers}",
+        fix="choose one of these in serve.kv_cache_dtype",
+    )
+
+
+def capabilities_of(deployment: Deployment, facts: Facts) -> tuple[tuple[str, ...], str]:
+    """The distinct compute capabilities of the cards, and where they are known from."""
+    found = tuple(sorted({gpu.compute_capability for gpu in facts.gpus or () if gpu.compute_capability}))
+    if found:
+        return found, "the cards of this host"
     if deployment.hardware is not None:
         return (deployment.hardware.compute_capability,), "hardware: of the layout"
     return (), ""
 
 
-def _stock(version: str, capability: str) -> tuple[str, ...] | None:
-    """Names of the stock backends that take the capability; None for a version that the table does not hold."""
-    if not any(version_in(version, versions) for _, versions, _ in STOCK_BACKENDS):
-        return None
+def _major(capability: str) -> int:
     major = capability.partition(".")[0]
-    return tuple(
-        name
-        for name, versions, majors in STOCK_BACKENDS
-        if version_in(version, versions) and major.isdigit() and int(major) in majors
-    )
+    return int(major) if major.isascii() and major.isdigit() else 0

@@ -45,7 +45,7 @@ def check_ready_timeout(deployment: Deployment, plan: Plan, facts: Facts) -> lis
     for pair in deployment.env:
         if pair.name != READY_TIMEOUT_ENV:
             continue
-        if not (pair.value.isascii() and pair.value.isdigit()):
+        if not (pair.value.isascii() and pair.value.isdigit() and len(pair.value) < 10):
             text = f"{READY_TIMEOUT_ENV}={pair.value!r} is not a whole number of seconds"
             return [Finding("ready-timeout", "reject", text, fix=f"write {READY_TIMEOUT_ENV}: 1800")]
         if int(pair.value) < deployment.wait_timeout_s:
@@ -65,9 +65,11 @@ def check_owned_flags(deployment: Deployment, plan: Plan, facts: Facts) -> list[
     """`owned-flags`: what the launcher derives is not also given through `serve` or `env`."""
     findings = []
     for argument in deployment.engine_args:
-        owner = OWNED_FLAGS.get(argument.tokens[0].partition("=")[0]) if argument.passthrough else None
+        flag = argument.tokens[0].partition("=")[0] if argument.tokens else ""
+        # The engine takes one entry of a JSON flag as --flag.key too.
+        owner = OWNED_FLAGS.get(flag.partition(".")[0]) if argument.passthrough else None
         if owner is not None:
-            findings.append(_owned(argument.tokens[0].partition("=")[0], owner, str(argument.origin)))
+            findings.append(_owned(flag, owner, str(argument.origin)))
     names = [pair.name for pair in deployment.env]
     for pair in deployment.env:
         if pair.name == PARTITION_ENV and (names.count(pair.name) > 1 or deployment.partition is None):

@@ -7,7 +7,7 @@ from shardwright.gates.finding import Finding
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
 
-KNOWN_WAIVERS = ("unverified-pp", "trust-remote-code")
+KNOWN_WAIVERS = ("unverified-pp", "trust-remote-code", "small-shm", "idle-ranks")
 
 
 def check_status(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:

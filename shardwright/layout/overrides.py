@@ -13,6 +13,8 @@ from shardwright.errors import UsageError
 from shardwright.layout.merge import merge_documents
 from shardwright.layout.provenance import Origin
 
+_MAX_DEPTH = 64
+
 Converter = Callable[[str, str], Any]
 
 
@@ -53,7 +55,23 @@ def _json_map(name: str, text: str) -> Any:
         raise UsageError(f"{name} is not valid JSON: {error}", fix=f"""write {name}='{{"key": 1}}'""") from None
     if not isinstance(value, dict):
         raise UsageError(f"{name} must be a JSON object", fix=f"""write {name}='{{"key": 1}}'""")
+    if _deeper_than(value, _MAX_DEPTH):
+        raise UsageError(f"{name} is nested more than {_MAX_DEPTH} levels deep")
+    _refuse_other_than_text(name, json.dumps(value, ensure_ascii=False))
     return value
+
+
+def _deeper_than(value: Any, levels: int) -> bool:
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels < 0 or any(_deeper_than(child, levels - 1) for child in children)
+
+
+def _refuse_other_than_text(name: str, text: str) -> None:
+    """Bytes that are not UTF-8 arrive from the environment as lone surrogates; no file or terminal takes them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{name} is not UTF-8 text: {text[:120]!r}") from None
 
 
 class EnvRule(Struct, frozen=True):
@@ -95,12 +113,14 @@ def apply_overrides(
         text = environ.get(rule.variable)
         if text is None or (text == "" and not rule.empty_acts):
             continue
+        _refuse_other_than_text(rule.variable, text)
         value = rule.convert(rule.variable, text)
         change = _change(rule.path, value, Origin("env", rule.variable), text)
         document = _apply(document, change, rule.path, Origin("env", rule.variable), applied)
     document = _apply_port(document, environ, applied)
     document = _apply_hatch(document, environ, applied)
     for text in sets:
+        _refuse_other_than_text("--set", text)
         path, change, origin = _parse_set(text)
         document = _apply(document, change, path, origin, applied)
     return document, tuple(applied)
@@ -111,14 +131,17 @@ def _apply(
 ) -> Document:
     before, after = _look(document.data, path), _look(change.data, path)
     note = ""
-    if path == ("engine", "image") and before not in (None, after):
+    image = _look(document.data, ("engine", "image"))
+    if image is not None and _look(change.data, ("engine", "image")) not in (None, image):
         # What a layout declares of its image is not true of another one.
         dropped = [key for key in ("digest", "provides", "package_root") if _look(document.data, ("engine", key))]
         for key in dropped:
             document = merge_documents(document, _change(("engine", key), None, origin, ""))
         if dropped:
             note = f"; dropped engine.{', engine.'.join(dropped)}, which the layout declared for its own image"
+    parents = {path[:length]: origin for length in range(1, len(path))}
     document = merge_documents(document, change)
+    document = Document(document.data, {**parents, **document.marks}, document.raw)
     applied.append(AppliedOverride(origin, ".".join(path), before, after, note))
     return document
 
@@ -127,6 +150,8 @@ def _apply_port(document: Document, environ: Mapping[str, str], applied: list[Ap
     port = environ.get("PORT")
     if not port:
         return document
+    if not (port.isascii() and port.isdigit()):
+        raise UsageError(f"PORT={port!r} is not a port number", fix="write PORT=8000")
     path, origin = ("container", "publish"), Origin("env", "PORT")
     current = str(_look(document.data, path) or "127.0.0.1:8000:8000")
     parts = current.rsplit(":", 2)
@@ -152,6 +177,8 @@ def _parse_set(text: str) -> tuple[Path, Document, Origin]:
     path = tuple(key.strip().split("."))
     if not equals or not all(path):
         raise UsageError(f"--set {text!r} is not KEY=VALUE", fix="write --set parallel.tensor=8")
+    if len(path) > _MAX_DEPTH:
+        raise UsageError(f"--set {key.strip()[:120]!r}: nested more than {_MAX_DEPTH} levels deep")
     origin = Origin("set", key.strip())
     value = load_yaml(value_text, f"--set {key.strip()}")
     if value_text == "":

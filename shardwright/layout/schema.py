@@ -8,14 +8,18 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from shardwright.connect.decode import Section
-from shardwright.connect.strict_yaml import Document, Path
+from shardwright.connect.strict_yaml import Document
+from shardwright.layout import values
+from shardwright.layout.capacity import Capacity, decode_capacity
 from shardwright.layout.provenance import Origin
 
 SCHEMA = "shardwright/v1"
 STATUSES = ("ready", "testing", "rejected")
 PLATFORMS = ("cuda", "rocm", "cpu")
 RUNTIMES = ("docker", "local")
+TOOLS = ("docker", "podman")
 PROBE_APIS = ("chat", "completions")
+_MOST_RANKS = 4096
 
 
 class Hardware(Struct, frozen=True):
@@ -57,6 +61,10 @@ class Engine(Struct, frozen=True):
     entrypoint: tuple[str, ...] | None
     package_root: str | None
     provides: Provides
+    command: tuple[str, ...] | None = None
+    """The arguments of an image that starts the engine by its own script; then no flag is derived or passed on."""
+    model_flag: bool = False
+    """Whether the model is given as `--model` (entry points before 0.10) instead of the first argument."""
 
 
 class Parallel(Struct, frozen=True):
@@ -67,14 +75,28 @@ class Parallel(Struct, frozen=True):
 
 
 class ExtraMount(Struct, frozen=True):
+    """`volume`: `source` is the name of a Docker volume. `asked`: the layout itself says whether it is read-only."""
+
     source: str
     target: str
     readonly: bool
     index: int
+    volume: bool = False
+    asked: bool = False
+
+
+class Healthcheck(Struct, frozen=True):
+    """The container's own check; it marks a container as unhealthy and stops nothing."""
+
+    command: str
+    interval_s: int
+    timeout_s: int
+    retries: int
+    start_period_s: int
 
 
 class Container(Struct, frozen=True):
-    """How the container (or local process) is published and confined."""
+    """How the container (or local process) is published and confined. `tool`: the command line that runs it."""
 
     gpus: str | None
     shm_size: str | None
@@ -88,6 +110,12 @@ class Container(Struct, frozen=True):
     keep: int
     """Exited predecessors to keep."""
     mounts: tuple[ExtraMount, ...]
+    tool: Literal["docker", "podman"] = "docker"
+    devices: tuple[str, ...] = ()
+    ulimits: tuple[tuple[str, str], ...] = ()
+    security_opt: tuple[str, ...] = ()
+    privileged: bool = False
+    healthcheck: Healthcheck | None = None
 
     def identity(self) -> list[Any]:
         """What of this decides how the engine runs, for the deployment's digest."""
@@ -100,6 +128,11 @@ class Container(Struct, frozen=True):
             self.publish_port,
             self.container_port,
             self.restart,
+            self.tool,
+            self.devices,
+            self.ulimits,
+            self.security_opt,
+            self.privileged,
         ]
 
 
@@ -136,6 +169,7 @@ class Layout(Struct, frozen=True):
     env: Mapping[str, Any]
     secrets: tuple[str, ...]
     container: Container
+    capacity: Capacity | None
     patches: tuple[str, ...]
     nodes: tuple[Node, ...]
     allow: tuple[str, ...]
@@ -165,37 +199,39 @@ def decode_layout(document: Document, file: str) -> Layout:
     model, engine, parallel = top.section("model"), top.section("engine"), top.section("parallel")
     container, probes, speculative = top.section("container"), top.section("probes"), top.section("speculative")
     wait = top.section("wait")
+    runtime, env = top.choice("runtime", RUNTIMES, "docker"), values.variables(top)
     layout = Layout(
-        name=_name(top),
+        name=values.layout_name(top),
         file=file,
         status=top.choice("status", STATUSES, "testing"),
         missing_proof=top.text("missing_proof", ""),
-        runtime=top.choice("runtime", RUNTIMES, "docker"),
+        runtime=runtime,
         model=Model(
-            path=model.text("path"),
+            path=values.filled_text(model, "path"),
             revision=model.optional_text("revision"),
             facts=model.optional_text("facts"),
-            mount=_absolute(model, "mount"),
+            mount=values.absolute_path(model, "mount"),
         ),
-        engine=_engine(engine),
+        engine=_engine(engine, runtime),
         hardware=_hardware(top.section("hardware")) if top.has("hardware") else None,
         parallel=Parallel(
-            tensor=parallel.integer("tensor", 1, minimum=1),
-            pipeline=parallel.integer("pipeline", 1, minimum=1),
-            layer_partition=_partition(parallel),
+            tensor=parallel.integer("tensor", 1, minimum=1, maximum=_MOST_RANKS),
+            pipeline=parallel.integer("pipeline", 1, minimum=1, maximum=_MOST_RANKS),
+            layer_partition=values.layer_partition(parallel),
         ),
         serve=top.free_map("serve"),
         spec_method=speculative.text("method", "none") or "auto",
         draft_tokens=speculative.integer("num_speculative_tokens", 3, minimum=1),
-        env=_scalars(top, "env"),
-        secrets=_names(top, "secrets"),
+        env=env,
+        secrets=values.secret_names(top, env),
         container=_container(container),
-        patches=top.texts("patches"),
+        capacity=decode_capacity(top.section("capacity")) if top.has("capacity") else None,
+        patches=values.patch_names(top),
         nodes=tuple(_node(node) for node in top.sections("nodes")),
         allow=top.texts("allow"),
         probes=_probes(probes),
         wait_timeout_s=wait.integer("timeout_s", 1800, minimum=1),
-        v2_runner=_runner(top),
+        v2_runner=values.forced_runner(top),
         document=document,
     )
     for section in (model, parallel, speculative, wait):
@@ -204,23 +240,18 @@ def decode_layout(document: Document, file: str) -> Layout:
     return layout
 
 
-def _name(top: Section) -> str:
-    name = top.text("name")
-    if not name or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in name) or not name[0].isalnum():
-        raise top.error("name", f"{name!r} cannot name a container", fix="use letters, digits, '-', '_' and '.'")
-    return name
-
-
-def _engine(section: Section) -> Engine:
+def _engine(section: Section, runtime: str) -> Engine:
     provides = section.section("provides")
     engine = Engine(
-        image=section.optional_text("image"),
+        image=values.image_name(section, needed=runtime == "docker"),
         digest=section.optional_text("digest"),
-        vllm=section.text("vllm"),
+        vllm=values.engine_version(section),
         platform=section.choice("platform", PLATFORMS, "cuda"),
         python=section.optional_text("python"),
         entrypoint=section.texts("entrypoint") if section.has("entrypoint") else None,
-        package_root=_absolute(section, "package_root"),
+        command=section.texts("command") if section.has("command") else None,
+        model_flag=section.boolean("model_flag", False),
+        package_root=values.absolute_path(section, "package_root"),
         provides=Provides(
             attention_backends=provides.texts("attention_backends"),
             compute_capability=provides.texts("compute_capability"),
@@ -237,22 +268,21 @@ def _engine(section: Section) -> Engine:
 def _hardware(section: Section) -> Hardware:
     hardware = Hardware(
         gpus=section.integer("gpus", minimum=1),
-        compute_capability=section.text("compute_capability"),
-        memory_gib=section.number("memory_gib"),
+        compute_capability=values.compute_capability(section),
+        memory_gib=section.number("memory_gib", above=0),
     )
     section.finish()
     return hardware
 
 
 def _container(section: Section) -> Container:
-    host, host_port, inner_port = _publish(section)
+    host, host_port, inner_port = values.published_address(section)
     mounts = []
     for index, mount in enumerate(section.sections("mounts")):
-        mounts.append(
-            ExtraMount(mount.text("source"), mount.text("target"), mount.boolean("readonly", True), index),
-        )
+        mounts.append(_mount(mount, index))
         mount.finish()
     container = Container(
+        tool=section.choice("tool", TOOLS, "docker"),
         gpus=section.optional_text("gpus"),
         shm_size=section.optional_text("shm_size"),
         ipc=section.text("ipc", "private"),
@@ -264,19 +294,47 @@ def _container(section: Section) -> Container:
         stop_timeout_s=section.integer("stop_timeout_s", 30, minimum=0),
         keep=section.integer("keep", 3, minimum=0),
         mounts=tuple(mounts),
+        devices=section.texts("devices"),
+        ulimits=_ulimits(section),
+        security_opt=section.texts("security_opt"),
+        privileged=section.boolean("privileged", False),
+        healthcheck=_healthcheck(section.section("healthcheck")) if section.has("healthcheck") else None,
     )
     section.finish()
     return container
 
 
-def _publish(section: Section) -> tuple[str, int, int]:
-    text = section.text("publish", "127.0.0.1:8000:8000")
-    parts = text.rsplit(":", 2)
-    ports = parts[-2:] if len(parts) > 1 else [parts[0], parts[0]]
-    if not all(port.isascii() and port.isdigit() and 0 < int(port) < 65536 for port in ports):
-        raise section.error("publish", f"{text!r} is not HOST:PORT:PORT", fix='write publish: "127.0.0.1:8000:8000"')
-    host = parts[0] if len(parts) == 3 else "127.0.0.1"
-    return host, int(ports[0]), int(ports[1])
+def _mount(mount: Section, index: int) -> ExtraMount:
+    volume = mount.optional_text("volume")
+    if volume is not None and mount.has("source"):
+        raise mount.error("volume", "a mount has a source or a volume, not both")
+    return ExtraMount(
+        source=volume or values.filled_text(mount, "source"),
+        target=values.absolute_path(mount, "target") or mount.text("target"),
+        readonly=mount.boolean("readonly", volume is None),
+        index=index,
+        volume=volume is not None,
+        asked=mount.has("readonly"),
+    )
+
+
+def _ulimits(section: Section) -> tuple[tuple[str, str], ...]:
+    limits = section.section("ulimits")
+    found = tuple((name, limits.text(name)) for name in limits.data)
+    limits.finish()
+    return found
+
+
+def _healthcheck(section: Section) -> Healthcheck:
+    healthcheck = Healthcheck(
+        command=section.text("command"),
+        interval_s=section.integer("interval_s", 30, minimum=1),
+        timeout_s=section.integer("timeout_s", 5, minimum=1),
+        retries=section.integer("retries", 3, minimum=1),
+        start_period_s=section.integer("start_period_s", 900, minimum=0),
+    )
+    section.finish()
+    return healthcheck
 
 
 def _probes(section: Section) -> ProbeSettings:
@@ -296,51 +354,3 @@ def _node(section: Section) -> Node:
     node = Node(section.integer("rank", minimum=0), section.text("address"), section.optional_text("facts"))
     section.finish()
     return node
-
-
-def _partition(section: Section) -> str | None:
-    """A list or a text; kept as written, since judging it is a gate's work."""
-    value = section.any("layer_partition")
-    if value is None or value == "":
-        return None
-    path: Path = (*section.path, "layer_partition")
-    if isinstance(value, list):
-        return ",".join(section.document.raw.get((*path, str(i)), str(item)) for i, item in enumerate(value))
-    return section.document.raw.get(path, str(value))
-
-
-def _scalars(top: Section, key: str) -> Mapping[str, Any]:
-    values = top.free_map(key)
-    for name, value in values.items():
-        if isinstance(value, Mapping | list):
-            raise Section(top.document, (key,), values).error(name, "expected text; quote JSON values")
-    return values
-
-
-def _names(top: Section, key: str) -> tuple[str, ...]:
-    names = top.texts(key)
-    for name in names:
-        if not name.replace("_", "").isalnum() or not name.isascii():
-            raise top.error(
-                key,
-                "an entry is not a variable name",
-                why="secrets are given by name only and are read from the environment at start",
-                fix="write secrets: [HF_TOKEN]",
-            )
-    return names
-
-
-def _runner(top: Section) -> str | None:
-    value = top.optional_text("v2_runner")
-    if value in (None, ""):
-        return None
-    if value not in ("0", "1"):
-        raise top.error("v2_runner", f"{value!r} is neither 1 nor 0")
-    return value
-
-
-def _absolute(section: Section, key: str) -> str | None:
-    value = section.optional_text(key)
-    if value is not None and not value.startswith("/"):
-        raise section.error(key, f"{value!r} is not an absolute path")
-    return value

@@ -45,21 +45,35 @@ def render(deployment: Deployment) -> RenderedCommand:
 
 
 def _docker(deployment: Deployment) -> RenderedCommand:
-    parts = [_tool("docker-run", "docker", "run", "--detach", "--pull", "never", "--name", deployment.instance_name)]
+    tool = deployment.container.tool
+    parts = [_tool("docker-run", tool, "run", "--detach", "--pull", "never", "--name", deployment.instance_name)]
     parts += _labels(deployment)
     parts += _confinement(deployment)
     for mount in deployment.mounts:
-        spec = f"type=bind,src={mount.source},dst={mount.target}" + (",readonly" if mount.readonly else "")
+        spec = _mount_spec("volume" if mount.volume else "bind", mount.source, mount.target, mount.readonly)
         parts.append(Part("mount", ("--mount", spec), mount.origin))
     secrets_file = None
     if deployment.secrets:
         secrets_file = secrets_path(deployment)
-        spec = f"type=bind,src={secrets_file},dst={SECRETS_TARGET},readonly"
+        spec = _mount_spec("bind", secrets_file, SECRETS_TARGET, readonly=True)
         parts.append(Part("mount", ("--mount", spec), Origin("rule", "secrets-as-file")))
     parts += [Part("env", ("--env", f"{pair.name}={pair.value}"), pair.origin) for pair in deployment.env]
     parts += _entry(deployment)
     parts += [Part("argument", argument.tokens, argument.origin) for argument in deployment.engine_args]
     return RenderedCommand(tuple(parts), (), secrets_file)
+
+
+def _mount_spec(kind: str, source: str, target: str, readonly: bool) -> str:
+    """The value of --mount, which Docker reads as one line of CSV."""
+    fields = [f"type={kind}", f"src={source}", f"dst={target}", *(["readonly"] if readonly else [])]
+    return ",".join(_csv_field(field) for field in fields)
+
+
+def _csv_field(text: str) -> str:
+    if not any(mark in text for mark in ',"\r\n'):
+        return text
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'
 
 
 def _labels(deployment: Deployment) -> Iterable[Part]:
@@ -87,7 +101,30 @@ def _confinement(deployment: Deployment) -> Iterable[Part]:
     for key, value, flag in rows:
         if value is not None:
             yield Part("command", (flag, value), _container_origin(deployment, key))
+    yield from _devices_and_limits(deployment)
     yield _tool("no-new-privileges", "--security-opt", "no-new-privileges")
+
+
+def _devices_and_limits(deployment: Deployment) -> Iterable[Part]:
+    container = deployment.container
+    repeated = (
+        ("devices", "--device", container.devices),
+        ("ulimits", "--ulimit", tuple(f"{name}={value}" for name, value in container.ulimits)),
+        ("security_opt", "--security-opt", container.security_opt),
+    )
+    for key, flag, values in repeated:
+        for value in values:
+            yield Part("command", (flag, value), _container_origin(deployment, key))
+    if container.privileged:
+        yield Part("command", ("--privileged",), _container_origin(deployment, "privileged"))
+    check = container.healthcheck
+    if check is not None:
+        tokens = (
+            *("--health-cmd", check.command, "--health-interval", f"{check.interval_s}s"),
+            *("--health-timeout", f"{check.timeout_s}s", "--health-retries", str(check.retries)),
+            *("--health-start-period", f"{check.start_period_s}s"),
+        )
+        yield Part("command", tokens, _container_origin(deployment, "healthcheck"))
 
 
 def _container_origin(deployment: Deployment, key: str) -> Origin:

@@ -13,6 +13,8 @@ from shardwright.resolve.deployment import Deployment
 
 def golden_text(deployment: Deployment, command: RenderedCommand, roots: Sequence[str]) -> str:
     """Stable JSON, one token per line. `roots` are the folders that paths are shown relative to."""
+    # An installed package may lie below the project, so the deeper folder is taken off first.
+    roots = sorted(roots, key=len, reverse=True)
     env = {pair.name: pair.value for pair in deployment.env}
     data: dict[str, Any] = {
         "layout": deployment.name,

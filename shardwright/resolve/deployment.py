@@ -9,8 +9,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from shardwright.layout.capacity import Capacity
 from shardwright.layout.provenance import Origin
-from shardwright.layout.schema import Container, Engine, Hardware, Model, Parallel, ProbeSettings
+from shardwright.layout.schema import Container, Engine, Hardware, Model, Node, Parallel, ProbeSettings
 from shardwright.overlay.patch import Patch
 
 RuntimeKind = Literal["docker", "local"]
@@ -38,7 +39,8 @@ class EnvPair(Struct, frozen=True):
 class Mount(Struct, frozen=True):
     """One bind mount. `source` is an absolute host path, `target` an absolute path in the container.
 
-    `adds` says that the target is new to the image (an additive package), so its absence there is expected.
+    `adds` says that the target is new to the image (an additive package), so its absence there is expected. `volume`
+    says that `source` is the name of a Docker volume.
     """
 
     source: str
@@ -47,6 +49,7 @@ class Mount(Struct, frozen=True):
     purpose: Literal["model", "overlay", "user"]
     origin: Origin
     adds: bool = False
+    volume: bool = False
 
 
 class Speculation(Struct, frozen=True):
@@ -71,6 +74,12 @@ class OverlayPlan(Struct, frozen=True):
 
     directory: str
     package_root: str | None
+
+    @property
+    def key(self) -> str:
+        """Engine and patch contents in one word, as the last two folders of `directory` have them."""
+        engine, _slash, series = self.directory.rpartition("/")
+        return f"{engine.rpartition('/')[2]}-{series}"
 
     @property
     def farm(self) -> str:
@@ -115,6 +124,8 @@ class Deployment(Struct, frozen=True):
     notes: tuple[RuleNote, ...]
     image_origin: Origin
     container_origins: Mapping[str, Origin]
+    capacity: Capacity | None = None
+    nodes: tuple[Node, ...] = ()
 
     @property
     def platform(self) -> str:
@@ -126,9 +137,10 @@ class Deployment(Struct, frozen=True):
         root = self.project_root.rstrip("/") + "/"
         content = {
             "runtime": self.runtime,
-            "image": [self.engine.image, self.engine.digest, list(self.engine.entrypoint or ())],
-            "python": self.engine.python,
-            "args": [list(argument.tokens) for argument in self.engine_args],
+            "image": [self.engine.image, self.engine.digest, self.engine.entrypoint],
+            "command": self.engine.command,
+            "python": self.engine.python.removeprefix(root) if self.engine.python else None,
+            "args": [[token.replace(root, "") for token in argument.tokens] for argument in self.engine_args],
             "env": [[pair.name, pair.value.replace(root, "")] for pair in self.env],
             "secrets": list(self.secrets),
             "mounts": [[mount.source.removeprefix(root), mount.target, mount.readonly] for mount in self.mounts],
@@ -146,7 +158,7 @@ class Deployment(Struct, frozen=True):
     def served_model_name(self) -> str:
         """The name under which the server lists the model."""
         for argument in self.engine_args:
-            if argument.tokens[0] == "--served-model-name":
+            if argument.tokens[0] == "--served-model-name" and len(argument.tokens) > 1:
                 return argument.tokens[1]
         return self.model.engine_path
 

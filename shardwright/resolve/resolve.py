@@ -20,7 +20,7 @@ from shardwright.layout.schema import Layout, Model
 from shardwright.overlay.library import find_patch
 from shardwright.overlay.patch import Patch
 from shardwright.overlay.targets import series_key, targets
-from shardwright.resolve import rules
+from shardwright.resolve import compile_cache, rules
 from shardwright.resolve.arguments import serve_arguments, to_json
 from shardwright.resolve.deployment import Argument, Deployment, EnvPair, Mount, OverlayPlan, RuleNote
 
@@ -40,6 +40,7 @@ def resolve(layout: Layout, facts: Facts, table: SpecTable, project: Project) ->
     """The deployment that a layout means, every value with its origin. Judges nothing; gates do."""
     layout = _with_interpreter(layout, project)
     model, model_mounts = _model(layout, project)
+    user_mounts = _user_mounts(layout, project)
     speculation, notes = rules.decide_speculation(layout, facts, table)
     overlays = _overlays(layout, project)
     partition = layout.parallel.layer_partition if layout.parallel.pipeline > 1 else None
@@ -59,7 +60,7 @@ def resolve(layout: Layout, facts: Facts, table: SpecTable, project: Project) ->
         engine_args=(),
         env=(*_env(layout, partition), *overlays.env),
         secrets=layout.secrets,
-        mounts=(*model_mounts, *_user_mounts(layout, project), *overlays.mounts),
+        mounts=(*_uncovered(model_mounts, user_mounts), *user_mounts, *overlays.mounts),
         patches=overlays.patches,
         unknown_patches=overlays.unknown,
         overlay=overlays.plan,
@@ -69,6 +70,8 @@ def resolve(layout: Layout, facts: Facts, table: SpecTable, project: Project) ->
         notes=notes,
         image_origin=layout.origin("engine", "image") or Origin("layout", layout.file),
         container_origins=_container_origins(layout),
+        capacity=layout.capacity,
+        nodes=layout.nodes,
     )
     return replace(deployment, engine_args=_arguments(layout, deployment))
 
@@ -76,13 +79,19 @@ def resolve(layout: Layout, facts: Facts, table: SpecTable, project: Project) ->
 def _arguments(layout: Layout, deployment: Deployment) -> tuple[Argument, ...]:
     """Model, address and topology first, then the layout's own flags, then speculation: a stable order."""
     container, parallel = layout.container, layout.parallel
+    if layout.engine.command is not None:
+        origin = layout.origin("engine", "command") or Origin("layout", layout.file)
+        return (Argument(layout.engine.command, origin),) if layout.engine.command else ()
     publish = layout.origin("container", "publish") or Origin("rule", "publish-loopback")
     host, port = ("0.0.0.0", container.container_port)
     if layout.runtime == "local":
         host, port = container.publish_host, container.publish_port
     default = Origin("rule", "single-rank")
     arguments = [
-        Argument((deployment.model.engine_path,), layout.origin("model", "path") or default),
+        Argument(
+            (*(("--model",) if layout.engine.model_flag else ()), deployment.model.engine_path),
+            layout.origin("model", "path") or default,
+        ),
         Argument(("--host", host), publish),
         Argument(("--port", str(port)), publish),
         Argument(("--tensor-parallel-size", str(parallel.tensor)), layout.origin("parallel", "tensor") or default),
@@ -97,6 +106,8 @@ def _arguments(layout: Layout, deployment: Deployment) -> tuple[Argument, ...]:
     if all_reduce is not None:
         arguments.append(all_reduce)
     arguments += serve_arguments(layout)
+    if deployment.overlay is not None and compile_cache.needs_own_cache(deployment.patches):
+        arguments = [*compile_cache.with_cache_key(arguments, deployment.overlay.key)]
     speculation = deployment.speculation
     if speculation.active:
         config = {"method": speculation.method, "num_speculative_tokens": speculation.draft_tokens}
@@ -108,7 +119,7 @@ def _env(layout: Layout, partition: str | None) -> tuple[EnvPair, ...]:
     pairs = [
         EnvPair(name, layout.raw("env", name) or "", layout.origin("env", name) or Origin("layout", layout.file))
         for name, value in layout.env.items()
-        if value is not None
+        if value is not None and not (name == rules.RUNNER_ENV and layout.v2_runner is not None)
     ]
     if partition is not None:
         origin = layout.origin("parallel", "layer_partition") or Origin("layout", layout.file)
@@ -150,12 +161,23 @@ def _model(layout: Layout, project: Project) -> tuple[Model, tuple[Mount, ...]]:
     return replace(layout.model, path=source, mount=target), (Mount(source, target, True, "model", origin),)
 
 
+def _uncovered(models: Sequence[Mount], mounts: Sequence[Mount]) -> tuple[Mount, ...]:
+    """Model mounts that no mount of the layout already brings to the same place as part of a larger folder."""
+
+    def covers(outer: Mount, inner: Mount) -> bool:
+        below = inner.source.removeprefix(outer.source.rstrip("/") + "/")
+        return not outer.volume and below != inner.source and inner.target == f"{outer.target.rstrip('/')}/{below}"
+
+    return tuple(model for model in models if not any(covers(mount, model) for mount in mounts))
+
+
 def _user_mounts(layout: Layout, project: Project) -> tuple[Mount, ...]:
     mounts = []
     for mount in layout.container.mounts:
-        source = os.path.abspath(project.root / os.path.expanduser(mount.source))
+        absolute = os.path.abspath(project.root / os.path.expanduser(mount.source))
+        source = mount.source if mount.volume else absolute
         origin = layout.origin("container", "mounts", str(mount.index)) or Origin("layout", layout.file)
-        mounts.append(Mount(source, mount.target, mount.readonly, "user", origin))
+        mounts.append(Mount(source, mount.target, mount.readonly, "user", origin, volume=mount.volume))
     return tuple(mounts)
 
 
@@ -168,13 +190,14 @@ def _overlays(layout: Layout, project: Project) -> _Overlays:
     if not usable:
         return _Overlays(patches, unknown, None, (), ())
     directory = project.root / "overlays" / engine_key(layout, project) / series_key(usable, layout.engine.vllm)
+    env = compile_cache.cache_env(layout, usable, OverlayPlan(str(directory), None).key)
     if layout.runtime == "local":
         plan = OverlayPlan(str(directory), None)
-        env = (EnvPair("PYTHONPATH", plan.farm, Origin("rule", "overlay-link-farm")),)
-        return _Overlays(patches, unknown, plan, (), env)
+        farm = EnvPair("PYTHONPATH", plan.farm, Origin("rule", "overlay-link-farm"))
+        return _Overlays(patches, unknown, plan, (), (farm, *env))
     root = layout.engine.package_root or OFFICIAL_PACKAGE_ROOT
     mounts = _overlay_mounts(usable, layout.engine.vllm, directory, root)
-    return _Overlays(patches, unknown, OverlayPlan(str(directory), root), mounts, ())
+    return _Overlays(patches, unknown, OverlayPlan(str(directory), root), mounts, env)
 
 
 def _overlay_mounts(patches: Sequence[Patch], version: str, directory: Path, root: str) -> tuple[Mount, ...]:

@@ -24,10 +24,10 @@ def runner_env(layout: Layout) -> EnvPair | None:
     Unset, the engine falls back to V1 for what V2 does not support, with one log line; pinned, it raises. The CPU
     engine has no V2 runner (it needs Triton), so there the variable stays unset.
     """
-    if RUNNER_ENV in layout.env:
-        return None
     if layout.v2_runner is not None:
         return EnvPair(RUNNER_ENV, layout.v2_runner, layout.origin("v2_runner") or Origin("layout", layout.file))
+    if RUNNER_ENV in layout.env:
+        return None
     if layout.parallel.pipeline > 1 and layout.engine.platform == "cuda":
         return EnvPair(RUNNER_ENV, "1", Origin("rule", "pp-runner-v2"))
     return None
@@ -50,7 +50,8 @@ def custom_all_reduce_argument(layout: Layout) -> Argument | None:
     Measured: custom_all_reduce.cuh:164 'invalid argument' across a pair without NVLink, which the engine does not
     switch off by itself.
     """
-    asked = "disable_custom_all_reduce" in layout.serve or "disable-custom-all-reduce" in layout.serve
+    spellings = ("disable_custom_all_reduce", "disable-custom-all-reduce")
+    asked = any(layout.serve.get(key) is not None for key in spellings)
     if layout.engine.platform != "cuda" or layout.parallel.tensor != 2 or asked:
         return None
     return Argument(("--disable-custom-all-reduce",), Origin("rule", "tp2-custom-all-reduce-off"))

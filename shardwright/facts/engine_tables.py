@@ -1,0 +1,139 @@
+"""Tables of an engine build's flags and variables: their form, and where they are found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from shardwright.connect.project import Project
+from shardwright.errors import DeployError
+
+if TYPE_CHECKING:
+    from shardwright.connect.trees import SourceTree
+
+FOLDER = "configs/engines"
+RETIRED = f"{FOLDER}/retired.json"
+
+_CONTENT_FILES = ("engine/arg_utils.py", "envs.py", "_version.py")
+
+
+class Flag(Struct, frozen=True, omit_defaults=True):
+    """One flag of `vllm serve`.
+
+    `kind`: switch (no value, no negation) | bool (has a --no- form) | text | int | size (1k, 2M) | size_or_auto |
+    float | json | config (a JSON object) | json_or_text | list (several values, of the kind `item`) |
+    append (repeated) | optional (value may be left out). `folds`: the engine lowers the value and turns dashes into
+    underscores. `default` is JSON; None where it is made at run time.
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    kind: str = "text"
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+    item: str = ""
+    folds: bool = False
+    default: str | None = None
+    deprecated: bool = False
+
+
+class EngineTable(Struct, frozen=True):
+    """What one engine build understands; `source` names the build that it was read from."""
+
+    vllm: str
+    source: str
+    flags: tuple[Flag, ...]
+    envs: tuple[str, ...]
+    attention_backends: tuple[str, ...]
+
+
+class Retired(Struct, frozen=True):
+    """Names that no bundled version knows any more: what to write instead, as a sentence."""
+
+    flags: dict[str, str]
+    envs: dict[str, str]
+
+
+def release(version: str) -> str | None:
+    """`0.30`, `0.30.0`, `0.30.0+cpu` as 0.30.0; None for anything that is not a plain release."""
+    parts = version.strip().partition("+")[0].split(".")
+    if not 2 <= len(parts) <= 3 or not all(part.isascii() and part.isdigit() for part in parts):
+        return None
+    return ".".join([*parts, "0"][:3])
+
+
+def bundled_table(project: Project, version: str) -> EngineTable | None:
+    """The table of exactly this release; None where there is none, never that of a neighbour."""
+    name = release(version)
+    file = project.find(f"{FOLDER}/flags-{name}.json") if name else None
+    return _decode(file) if file else None
+
+
+def all_tables(project: Project) -> tuple[EngineTable, ...]:
+    """Every bundled table, oldest release first."""
+    files: dict[str, Path] = {}
+    for base in reversed(project.search):
+        files |= {file.name: file for file in (base / FOLDER).glob("flags-*.json")}
+    tables = [_decode(file) for file in files.values()]
+    return tuple(sorted(tables, key=lambda table: tuple(int(part) for part in table.vllm.split("."))))
+
+
+def retired_names(project: Project) -> Retired:
+    """The hand-written list of names that were retired before the oldest bundled table."""
+    file = project.find(RETIRED)
+    return msgspec.json.decode(file.read_bytes(), type=Retired) if file else Retired({}, {})
+
+
+def tree_table(tree: SourceTree, cache: Path) -> EngineTable:
+    """The table of an engine's own files, kept in `cache` under their digest."""
+    import hashlib
+
+    digest = hashlib.sha256(tree.identity.encode())
+    for name in _CONTENT_FILES:
+        digest.update(_content(tree, name))
+    file = cache / f"engine-{digest.hexdigest()[:32]}.json"
+    if file.is_file():
+        try:
+            return _decode(file)
+        except DeployError:
+            file.unlink(missing_ok=True)
+    from shardwright.connect.atomic import write_file
+    from shardwright.facts.engine_flags import extract_engine_table
+
+    table = extract_engine_table(tree, tree.vllm_version, tree.identity)
+    cache.mkdir(parents=True, exist_ok=True)
+    write_file(file, encode_table(table).encode())
+    return table
+
+
+def encode_table(table: EngineTable) -> str:
+    """A table as JSON with one flag a line, so that a new release reads as a short diff."""
+
+    def rows(items: Iterable[object]) -> str:
+        return "[\n" + ",\n".join(msgspec.json.encode(item).decode() for item in items) + "\n]"
+
+    head = (
+        f'"vllm": {msgspec.json.encode(table.vllm).decode()},\n"source": {msgspec.json.encode(table.source).decode()}'
+    )
+    backends = msgspec.json.encode(table.attention_backends).decode()
+    return (
+        f'{{{head},\n"flags": {rows(table.flags)},\n"envs": {rows(table.envs)},\n"attention_backends": {backends}}}\n'
+    )
+
+
+def _content(tree: SourceTree, name: str) -> bytes:
+    try:
+        return tree.read(name)
+    except FileNotFoundError:
+        return b""
+
+
+def _decode(file: Path) -> EngineTable:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=EngineTable)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise DeployError(f"{file.name} is not a table of engine flags: {error}") from None

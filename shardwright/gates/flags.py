@@ -1,0 +1,226 @@
+"""Flags of the engine against the table of its version: known, full, single, and with a value that it takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from shardwright.facts.engine import EngineFacts
+from shardwright.facts.engine_tables import EngineTable, Flag
+from shardwright.facts.facts import Facts
+from shardwright.gates.engine import OWNED_FLAGS
+from shardwright.gates.finding import Finding
+from shardwright.gates.options import flag_arguments
+from shardwright.plan.stages import Plan
+from shardwright.resolve.deployment import Argument, Deployment
+
+_NEAR = 0.75
+
+
+def check_flags(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
+    """`engine-flags`: every flag is one of this version, by its full name, once, and with a value that it takes."""
+    given = list(flag_arguments(deployment))
+    if not given:
+        return []
+    version = deployment.engine.vllm
+    if facts.engine is None or facts.engine.table is None:
+        if not any(argument.passthrough for _, _, argument in given):
+            return []
+        text = f"the flags of vLLM {version} are not known here, so none of them was checked"
+        return [Finding("engine-flags", "unknown", text, fix="deploy check --in-image reads them from the engine")]
+    table = facts.engine.table
+    known, spellings = _spellings(table)
+    findings: list[Finding] = []
+    seen: dict[str, Argument] = {}
+    for name, values, argument in given:
+        base = name.partition(".")[0]
+        flag = spellings.get(base)
+        if flag is None:
+            flag, finding = _unknown(base, argument, facts.engine, known, spellings)
+            findings.append(finding)
+        if flag is None:
+            continue
+        findings += _value_findings(name, base, values, flag, argument, version)
+        # A flag that a layout key decides is the business of owned-flags.
+        if flag.name in seen and "." not in name and flag.kind != "append" and flag.name not in OWNED_FLAGS:
+            findings.append(_twice(flag, seen[flag.name], argument))
+        seen[flag.name] = argument
+    return findings
+
+
+def _spellings(table: EngineTable) -> tuple[dict[str, Flag], dict[str, Flag]]:
+    """Flags by name, and by every spelling that the engine takes in full: aliases and the negative form."""
+    known = {flag.name: flag for flag in table.flags}
+    spellings: dict[str, Flag] = {}
+    for flag in table.flags:
+        for name in (flag.name, *flag.aliases):
+            spellings[name] = flag
+            if flag.kind == "bool" and name.startswith("--"):
+                spellings[name.replace("--", "--no-", 1)] = flag
+    return known, spellings
+
+
+def _unknown(
+    name: str, argument: Argument, engine: EngineFacts, known: Mapping[str, Flag], spellings: Mapping[str, Flag]
+) -> tuple[Flag | None, Finding]:
+    """What an unknown spelling is: an abbreviation of one flag (which is judged on), or nothing that can start."""
+    version = engine.table.vllm if engine.table else ""
+    matches = {spellings[full].name: spellings[full] for full in spellings if full.startswith(name)}
+    if len(matches) == 1 and name.startswith("--"):
+        (flag,) = matches.values()
+        owner = OWNED_FLAGS.get(flag.name)
+        text = f"{name} is short for {flag.name} ({argument.origin})"
+        if owner is not None:
+            why = f"{owner} decides it, and the engine keeps the last of two values"
+            return flag, Finding("engine-flags", "reject", text, why=why, fix=f"remove it and set {owner}")
+        why = "the engine takes it as long as no other flag begins like that; the next version may have one"
+        return flag, Finding("engine-flags", "warn", text, why=why, fix=f"write {_key(flag.name)}")
+    if len(matches) > 1:
+        text = f"{name} is short for several flags: {', '.join(sorted(matches))} ({argument.origin})"
+        return None, Finding("engine-flags", "reject", text, why="the engine stops on it", fix="write one in full")
+    retired = engine.retired.flags.get(name)
+    if retired is not None:
+        text = f"vLLM {version} has no {name} any more ({argument.origin})"
+        why = "the engine stops with 'unrecognized arguments'"
+        return None, Finding("engine-flags", "reject", text, why=why, fix=retired)
+    positive = name.replace("--no-", "--", 1)
+    if positive in known:
+        text = f"{positive} has no negative form in vLLM {version} ({argument.origin})"
+        return None, Finding("engine-flags", "reject", text, fix=f"remove {_key(positive)}: false")
+    return None, Finding(
+        "engine-flags",
+        "reject",
+        f"vLLM {version} has no flag {name}{_history(name, engine)} ({argument.origin})",
+        why="the engine stops with 'unrecognized arguments'",
+        fix=_suggestion(name, known),
+    )
+
+
+def _history(name: str, engine: EngineFacts) -> str:
+    """Which versions had the flag, from the other tables."""
+    having = [table.vllm for table in engine.others if any(name in (f.name, *f.aliases) for f in table.flags)]
+    if not having or engine.table is None:
+        return ""
+    here = _order(engine.table.vllm)
+    older = [version for version in having if _order(version) < here]
+    if older:
+        return f": it was removed or renamed after {older[-1]}"
+    return f": it came with {having[0]}"
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), n=1, cutoff=_NEAR)
+    return f"did you mean {_key(near[0])}?" if near else "remove it from serve:"
+
+
+def _twice(flag: Flag, first: Argument, second: Argument) -> Finding:
+    return Finding(
+        "engine-flags",
+        "reject",
+        f"{flag.name} is given twice ({first.origin} and {second.origin})",
+        why="the engine silently keeps the last one",
+        fix="remove one of the two",
+    )
+
+
+def _value_findings(
+    name: str, base: str, values: tuple[str, ...], flag: Flag, argument: Argument, version: str
+) -> list[Finding]:
+    findings = []
+    if flag.deprecated:
+        text = f"{flag.name} is deprecated in vLLM {version} ({argument.origin})"
+        findings.append(Finding("engine-flags", "info", text))
+    problem = _dotted_problem(flag) if "." in name else _value_problem(base, values, flag)
+    if problem:
+        text = f"{problem} ({argument.origin})"
+        why = "the engine stops on its command line"
+        findings.append(Finding("engine-flags", "reject", text, why=why, fix=_value_fix(flag)))
+    return findings
+
+
+def _dotted_problem(flag: Flag) -> str:
+    return (
+        "" if flag.kind in ("json", "config", "json_or_text") else f"{flag.name} is not a JSON flag, so it has no parts"
+    )
+
+
+def _value_problem(base: str, values: tuple[str, ...], flag: Flag) -> str:
+    if flag.kind in ("switch", "bool"):
+        return f"{base} takes no value, but {' '.join(values)!r} is given" if values else ""
+    if not values:
+        return "" if flag.kind == "optional" else f"{base} needs a value"
+    if len(values) > 1 and flag.kind != "list":
+        return f"{base} takes one value, but {len(values)} are given"
+    for value in values:
+        problem = _one_value(base, value, flag)
+        if problem:
+            return problem
+    return ""
+
+
+def _one_value(base: str, value: str, flag: Flag) -> str:
+    if flag.optional and value in ("None", ""):
+        return ""
+    if flag.choices:
+        text = value.lower().replace("-", "_") if flag.folds else value
+        parts = text.split(",") if flag.kind == "list" else [text]
+        wrong = [part for part in parts if part not in flag.choices]
+        return f"{base} {wrong[0]!r} is not one of {', '.join(flag.choices)}" if wrong else ""
+    if "int" in (flag.kind, flag.item) and not _is_whole(value):
+        return f"{base} {value!r} is not a whole number"
+    if flag.kind in ("size", "size_or_auto") and not _is_size(value, auto=flag.kind == "size_or_auto"):
+        return f"{base} {value!r} is not a number such as 8192 or 8k"
+    if flag.kind == "float" and not _is_float(value):
+        return f"{base} {value!r} is not a number"
+    if flag.kind in ("json", "config") and not _is_json(value):
+        return f"{base} {value!r} is not valid JSON"
+    if flag.kind == "config" and not isinstance(json.loads(value), dict):
+        return f"{base} {value!r} is not a JSON object"
+    return ""
+
+
+def _is_whole(value: str) -> bool:
+    digits = value.strip().lstrip("+-")
+    return digits.isascii() and digits.isdigit()
+
+
+def _is_size(value: str, *, auto: bool) -> bool:
+    """A whole number, or one with a unit such as 8k or 25.6k."""
+    text = value.strip()
+    return (
+        (auto and text.lower() == "auto")
+        or _is_whole(text)
+        or (text[-1:] in tuple("kKmMgGtT") and _is_float(text[:-1]))
+    )
+
+
+def _is_float(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_json(value: str) -> bool:
+    try:
+        json.loads(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _value_fix(flag: Flag) -> str:
+    if flag.kind in ("switch", "bool"):
+        return f"write {_key(flag.name)}: true"
+    return f"correct {_key(flag.name)} in serve:"
+
+
+def _key(flag: str) -> str:
+    return "serve." + flag.removeprefix("--").replace("-", "_")

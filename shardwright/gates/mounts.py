@@ -1,0 +1,134 @@
+"""Mounts that Docker takes without a word and that leave the engine with the wrong files."""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter
+
+from shardwright.facts.facts import Facts
+from shardwright.gates.finding import Finding
+from shardwright.plan.stages import Plan
+from shardwright.resolve.deployment import Deployment, Mount
+from shardwright.resolve.resolve import OFFICIAL_PACKAGE_ROOT
+
+GATE = "mounts"
+
+
+def check_mounts(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
+    """Targets are distinct, absolute, and beside the engine's package or on a file of it; sources are there."""
+    if deployment.runtime != "docker":
+        return []
+    root = deployment.engine.package_root or OFFICIAL_PACKAGE_ROOT
+    findings = _duplicates(deployment)
+    for index, mount in enumerate(mount for mount in deployment.mounts if mount.purpose == "user"):
+        asked = index < len(deployment.container.mounts) and deployment.container.mounts[index].asked
+        finding = _target(mount, root, asked)
+        if finding is not None:
+            findings.append(finding)
+    for source in facts.host.missing:
+        text = f"the mount source {source} is not there; relative sources count from {deployment.project_root}"
+        why = "Docker would create an empty folder in its place"
+        findings.append(Finding(GATE, "reject", text, why=why, fix="correct container.mounts"))
+    return findings + _links_outside(deployment, facts)
+
+
+def _duplicates(deployment: Deployment) -> list[Finding]:
+    counts = Counter(_clean(mount.target) for mount in deployment.mounts)
+    return [
+        Finding(
+            GATE,
+            "reject",
+            f"{target} is mounted {count} times ({_origins(deployment, target)})",
+            why="Docker refuses it as 'Duplicate mount point', other tools let the last one win",
+            fix="keep one; two changes to one file belong into one overlay: deploy patch build",
+        )
+        for target, count in counts.items()
+        if count > 1
+    ]
+
+
+def _origins(deployment: Deployment, target: str) -> str:
+    return " and ".join(str(mount.origin) for mount in deployment.mounts if _clean(mount.target) == target)
+
+
+def _target(mount: Mount, root: str, asked: bool) -> Finding | None:
+    target = _clean(mount.target)
+    where = f"{mount.target} ({mount.origin})"
+    if target == root or root.startswith(target.rstrip("/") + "/"):
+        return Finding(
+            GATE,
+            "reject",
+            f"the mount on {where} hides the engine's package {root}",
+            why="the container would run without it, or with whatever lies in the mounted folder",
+            fix="mount single files, or use patches:",
+        )
+    if target.startswith(root + "/"):
+        return _inside(mount, where, asked)
+    if "/vllm/" in target and target.endswith(".py"):
+        return Finding(
+            GATE,
+            "reject",
+            f"the mount on {where} lies outside the engine's package {root}",
+            why="Docker creates the path, and the engine goes on using its own file",
+            fix=f"mount it below {root}, or set engine.package_root to where the image has the package",
+        )
+    return None
+
+
+def _inside(mount: Mount, where: str, asked: bool) -> Finding:
+    if not mount.readonly:
+        return Finding(
+            GATE,
+            "reject",
+            f"the mount on {where} lets the container write a file of the engine's package",
+            why="a script in the container may change the host's file, and the next start runs something else",
+            fix="write readonly: true",
+        )
+    if not asked:
+        text = f"the mount on {where} covers the engine's package; it is rendered read-only"
+        return Finding(GATE, "warn", text, why="nobody compared it with the image's file", fix="make it a patch")
+    text = f"the mount on {where} covers the engine's package, and nobody compared it with the image's file"
+    return Finding(GATE, "info", text, fix="a patch would be checked against it: deploy patch list")
+
+
+def _links_outside(deployment: Deployment, facts: Facts) -> list[Finding]:
+    sources = [mount.source.rstrip("/") for mount in deployment.mounts if not mount.volume]
+    findings = []
+    for link, target in facts.host.outside:
+        inside = any(link.startswith(source + "/") for source in sources)
+        reachable = any(target == source or target.startswith(source + "/") for source in sources)
+        if inside and not reachable:
+            findings.append(
+                Finding(
+                    GATE,
+                    "reject",
+                    f"{link} is a link to {target}, outside of every mount",
+                    why="the host sees the files, the container finds a dead link",
+                    fix=f"mount {target} too, or mount the real folder",
+                )
+            )
+    return findings
+
+
+def _clean(path: str) -> str:
+    return posixpath.normpath(path)
+
+
+def check_overlay_permissions(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
+    """`overlay-permissions`: nobody but their owner may write the files that replace engine code."""
+    if deployment.overlay is None:
+        return []
+    folder = deployment.overlay.directory
+    loose = [path for path in facts.host.loose if not facts.host.live or path.startswith(folder)]
+    if not loose:
+        return []
+    more = f" and {len(loose) - 1} more" if len(loose) > 1 else ""
+    return [
+        Finding(
+            "overlay-permissions",
+            "reject",
+            f"{loose[0]}{more}: group or others may write it",
+            why="whoever can write an overlay can run code in the engine",
+            fix=f"chmod -R go-w {folder}",
+        )
+    ]

@@ -1,0 +1,79 @@
+"""`model-runner`: no silent change of the model runner, and none that the engine would refuse."""
+
+from __future__ import annotations
+
+from shardwright.facts.facts import Facts
+from shardwright.facts.versions import version_in
+from shardwright.gates.finding import Finding
+from shardwright.gates.options import env_of, number_of
+from shardwright.plan.stages import Plan
+from shardwright.resolve.deployment import Deployment
+from shardwright.resolve.rules import RUNNER_ENV
+
+GATE = "model-runner"
+
+# Speculative methods that model runner V2 does not have, vLLM config/vllm.py
+# _get_v2_model_runner_unsupported_features; in 0.28 it names what it has instead.
+V2_LACKS = (
+    (
+        ">=0.28,<0.30",
+        (
+            "ngram",
+            "ngram_gpu",
+            "draft_model",
+            "suffix",
+            "medusa",
+            "mlp_speculator",
+            "custom_class",
+            "extract_hidden_states",
+        ),
+    ),
+    (">=0.30,<0.32", ("ngram", "ngram_gpu", "draft_model", "suffix", "medusa", "mlp_speculator", "custom_class")),
+    (">=0.32,<0.33", ("suffix", "medusa", "mlp_speculator", "custom_class")),
+    (">=0.33,<0.34", ("suffix", "custom_class")),
+)
+
+
+def v2_lacks(version: str, method: str) -> bool | None:
+    """Whether V2 of this version lacks a speculative method; None for a version that was not read."""
+    for versions, methods in V2_LACKS:
+        if version_in(version, versions):
+            return method in methods
+    return None
+
+
+def check_model_runner(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
+    """At PP > 1 the table of speculation decides, see pp-mtp; here is what holds for any PP."""
+    pair = env_of(deployment, RUNNER_ENV)
+    pinned = pair.value if pair else ""
+    if deployment.platform == "cpu":
+        if pinned != "1":
+            return []
+        text = f"{RUNNER_ENV}=1 on the CPU engine"
+        return [Finding(GATE, "reject", text, why="model runner V2 needs Triton", fix=f"remove {RUNNER_ENV}")]
+    findings = _context_parallel(deployment, pinned)
+    speculation = deployment.speculation
+    if not speculation.active or deployment.parallel.pipeline > 1:
+        return findings
+    version, method = deployment.engine.vllm, speculation.method
+    if pinned == "0" and method == "dspark" and version_in(version, ">=0.28,<0.34"):
+        text = f"{method} needs model runner V2, and {RUNNER_ENV}=0 forbids it"
+        findings.append(Finding(GATE, "reject", text, fix=f"remove {RUNNER_ENV} or FORCE_V2_RUNNER"))
+    if pinned == "0" or not v2_lacks(version, method):
+        return findings
+    if pinned == "1":
+        text = f"model runner V2 of vLLM {version} does not have {method}, and {RUNNER_ENV}=1 demands it"
+        why = "the engine raises 'Model Runner V2 does not yet support'"
+        findings.append(Finding(GATE, "reject", text, why=why, fix="FORCE_V2_RUNNER=0, or SPEC_METHOD=none"))
+    elif version_in(version, ">=0.30"):
+        text = f"{method} makes vLLM {version} change to model runner V1 with one log line"
+        fix = "FORCE_V2_RUNNER=0 says it openly; or SPEC_METHOD=none"
+        findings.append(Finding(GATE, "warn", text, why="speed and features are those of another runner", fix=fix))
+    return findings
+
+
+def _context_parallel(deployment: Deployment, pinned: str) -> list[Finding]:
+    if pinned != "0" or number_of(deployment, "--prefill-context-parallel-size", 1) == 1:
+        return []
+    text = f"prefill context parallelism needs model runner V2, and {RUNNER_ENV}=0 forbids it"
+    return [Finding(GATE, "reject", text, fix=f"remove {RUNNER_ENV} or FORCE_V2_RUNNER")]
