@@ -6,13 +6,11 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from shardwright.campaign.partition_search import (
     DEFAULT_MAX_IMBALANCE,
-    Found,
     SearchOptions,
     SearchResult,
     search_all,
@@ -21,7 +19,6 @@ from shardwright.campaign.partition_search import (
 from shardwright.campaign.planning import (
     TOLERANCE,
     Alternative,
-    Difference,
     PlanReport,
     PlanRequest,
     compare_with_log,
@@ -29,8 +26,9 @@ from shardwright.campaign.planning import (
     report_plan,
 )
 from shardwright.cli.common import layout_options
+from shardwright.cli.plan_json import difference_json, found_json, report_json, resident
 from shardwright.errors import DeployError, ExitCode, UsageError
-from shardwright.plan.kv_pool import PoolPlan, StagePool, resident_requests
+from shardwright.plan.kv_pool import PoolPlan
 from shardwright.plan.observed import ObservedPool
 
 _BASIS = {
@@ -84,7 +82,7 @@ def show(
         return
     report = report_plan(request)
     if as_json:
-        click.echo(json.dumps(_report_json(report, request_tokens), indent=1))
+        click.echo(json.dumps(report_json(report, request_tokens), indent=1))
         return
     _show_report(request, report, request_tokens)
 
@@ -121,7 +119,7 @@ def search(
     options = SearchOptions(top, floor_gib, max_imbalance)
     result = search_pipeline(request, pp, options) if pp else search_all(request, options)
     if as_json:
-        click.echo(json.dumps([_found_json(found) for found in result.found], indent=1))
+        click.echo(json.dumps([found_json(found) for found in result.found], indent=1))
         return
     _show_search(result)
 
@@ -131,71 +129,6 @@ def _request(layout: str | None, sets: tuple[str, ...], facts: Path | None) -> P
     for override in request.overrides:
         click.echo(f"override {override}", err=True)
     return request
-
-
-def _report_json(report: PlanReport, request_tokens: int | None) -> dict[str, Any]:
-    pool = report.pool
-    data: dict[str, Any] = {
-        "pool_tokens": pool.pool_tokens,
-        "bottleneck_stage": pool.bottleneck_stage,
-        "max_concurrency": pool.max_concurrency,
-        "partition": list(pool.partition),
-        "basis": pool.basis,
-        "unknown": pool.unknown,
-        "max_model_len": pool.max_model_len,
-        "fits_one_request": pool.fits_one_request,
-        "block_tokens": pool.block_tokens,
-        "whole_model_gib": _whole_need(pool),
-        "stages": [_stage_json(stage) for stage in pool.stages],
-        "remedies": [_alternative_json(item) for item in report.remedies],
-        "moves": [_alternative_json(item) for item in report.moves],
-    }
-    if request_tokens is not None:
-        data["resident_requests"] = _resident(report, request_tokens)
-    return data
-
-
-def _stage_json(stage: StagePool) -> dict[str, Any]:
-    return {
-        "stage": stage.stage,
-        "first_layer": stage.first_layer,
-        "last_layer": stage.last_layer,
-        "orphans": list(stage.orphans),
-        "indexers": stage.indexers,
-        "kv_bytes_per_token": stage.kv_bytes_per_token,
-        "available_gib": _rounded(stage.available_gib),
-        "blocks": stage.blocks,
-        "tokens": stage.tokens,
-        "attention_layers": stage.attention_layers,
-        "weights_gib": _rounded(stage.weights_gib),
-        "needed_gib": _rounded(stage.needed_gib),
-    }
-
-
-def _alternative_json(item: Alternative) -> dict[str, Any]:
-    return {
-        "partition": list(item.partition),
-        "orphans": list(item.orphans),
-        "pool_tokens": item.pool_tokens,
-        "bottleneck_stage": item.bottleneck_stage,
-        "note": item.note,
-    }
-
-
-def _found_json(found: Found) -> dict[str, Any]:
-    return {
-        "partition": list(found.partition),
-        "pool_tokens": found.pool_tokens,
-        "bottleneck_stage": found.bottleneck_stage,
-        "orphans": list(found.orphans),
-        "available_gib": list(found.available_gib),
-        "compute_layers": list(found.compute_layers),
-        "tensor": found.tensor,
-        "pipeline": found.pipeline,
-        "max_concurrency": found.max_concurrency,
-        "fits_one_request": found.fits_one_request,
-        "basis": found.basis,
-    }
 
 
 def _show_report(request: PlanRequest, report: PlanReport, request_tokens: int | None) -> None:
@@ -224,7 +157,7 @@ def _show_report(request: PlanRequest, report: PlanReport, request_tokens: int |
     click.echo(f"pool: {pool.pool_tokens:,} tokens, bound by stage {pool.bottleneck_stage}{_concurrency(pool)}")
     click.echo(f"  {_BASIS[pool.basis or 'bound']}")
     if request_tokens is not None:
-        click.echo(f"  {_resident(report, request_tokens)} requests of {request_tokens:,} tokens stay resident")
+        click.echo(f"  {resident(report, request_tokens)} requests of {request_tokens:,} tokens stay resident")
     _show_alternatives("remedies for orphan layers", report.remedies, pool.pool_tokens)
     _show_alternatives("what would change it", report.moves, pool.pool_tokens)
 
@@ -269,7 +202,7 @@ def _show_observed(ctx: click.Context, request: PlanRequest, log_file: Path | No
     observed, differences = compare_with_log(request, _log_lines(request, log_file))
     findings = [row for row in differences if row.is_finding]
     if as_json:
-        click.echo(json.dumps({"rows": [_difference_json(row) for row in differences]}, indent=1))
+        click.echo(json.dumps({"rows": [difference_json(row) for row in differences]}, indent=1))
     else:
         rows = [("", "predicted", "actual", "difference")]
         rows += [(row.what, _decimal(row.predicted), _decimal(row.actual), _percent(row.share)) for row in differences]
@@ -317,32 +250,11 @@ def _log_lines(request: PlanRequest, log_file: Path | None) -> list[str]:
         ) from None
 
 
-def _difference_json(row: Difference) -> dict[str, Any]:
-    return {
-        "what": row.what,
-        "predicted": _rounded(row.predicted),
-        "actual": row.actual,
-        "difference": _rounded(row.share),
-        "finding": row.is_finding,
-    }
-
-
-def _resident(report: PlanReport, tokens: int) -> int | None:
-    if report.pool.blocks is None:
-        return None
-    return resident_requests(report.pool.blocks, report.capacity.pages, report.capacity.settings, tokens)
-
-
 def _concurrency(pool: PoolPlan) -> str:
     if pool.max_concurrency is None:
         return ""
     verdict = "" if pool.fits_one_request else ", so not even one fits"
     return f"; {pool.max_concurrency:.2f} requests of {_number(pool.max_model_len)}{verdict}"
-
-
-def _whole_need(pool: PoolPlan) -> float | None:
-    needs = [stage.needed_gib for stage in pool.stages]
-    return None if None in needs else _rounded(sum(need for need in needs if need is not None))
 
 
 def _needs(pool: PoolPlan) -> str:
@@ -373,7 +285,3 @@ def _decimal(value: float | None) -> str:
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:+.2%}"
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 6)
