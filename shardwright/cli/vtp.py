@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardwright.cli.common import Target, layout_options, load, target_server
 from shardwright.connect.project import open_project
 from shardwright.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from shardwright.probes.wire import Endpoint
 
 
 @click.group()
@@ -80,3 +85,96 @@ def sidecar(ctx: click.Context, target: str, tp: int | None, out: str | None, ch
         if not as_json:
             click.echo("  fix: deploy vtp sidecar MODEL --tp N --out DIR, from where the checkpoint is now", err=True)
         ctx.exit(ExitCode.REFUSED)
+
+
+_COLOURS = {"green": "green", "red": "red", "open": "", "stale": "yellow"}
+
+
+@vtp.command()
+@layout_options
+@click.option("--base-url", metavar="URL", help="Ask this server instead of the layout's own.")
+@click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the server's API key.")
+@click.option("--python", help="Interpreter with the engine, for the checks that need no server.")
+@click.option("--record", type=click.Path(dir_okay=False), help="Record the running server's greedy answers.")
+@click.option("--against", type=click.Path(dir_okay=False), help="Compare the running server with this recording.")
+@click.option("--rung", type=click.Choice(["parity", "graph-replay", "mtp", "speed"]), help="Try this rung.")
+@click.option("--tolerance", type=float, default=0.25, show_default=True, help="Largest logprob difference.")
+@click.option("--json", "as_json", is_flag=True, help="Print the ladder as JSON.")
+@click.pass_context
+def qualify(
+    ctx: click.Context,
+    layout: str | None,
+    sets: tuple[str, ...],
+    base_url: str | None,
+    api_key_env: str | None,
+    python: str | None,
+    record: str | None,
+    against: str | None,
+    rung: str | None,
+    tolerance: float,
+    as_json: bool,
+) -> None:
+    """Climb the ladder of proof; show what each claim stands on.
+
+    Without --rung it tries what needs no server. Parity is one command on each side: --record FILE on a TP that
+    divides, then --rung parity --against FILE on the odd one. A rung is refused while one below it is open. Exit 0
+    when all are green, 2 when one failed, 3 while some are open.
+    """
+    from shardwright.campaign import vtp_qualify as climbing
+
+    request = load(layout, sets)
+    if record is not None:
+        target = target_server(layout, sets, base_url, api_key_env)
+        made = climbing.save_recording(request.deployment, *_server(target), Path(record))
+        click.echo(f"{record}: {len(made.answers)} greedy answers of {made.layout} at TP={made.tp}")
+        return
+    climb = climbing.open_climb(request)
+    if rung is None:
+        climbing.climb_unattended(climb, python, lambda name: click.echo(f"trying {name}", err=True))
+    else:
+        _try(climbing, climb, rung, against, tolerance, target_server(layout, sets, base_url, api_key_env))
+    standings = climb.standings()
+    if as_json:
+        rows = [
+            {
+                "rung": row.rung.name,
+                "claim": row.rung.claim,
+                "state": row.state,
+                "where": row.where,
+                "detail": row.detail,
+            }
+            for row in standings
+        ]
+        click.echo(json.dumps({"layout": climb.deployment.name, "tp": climb.plan.tp, "rungs": rows}, indent=1))
+    else:
+        for row in standings:
+            state = click.style(f"{row.state:<6}", fg=_COLOURS[row.state] or None)
+            click.echo(f"{state} {row.rung.name:<18} {row.rung.claim}")
+            if row.where or row.detail:
+                click.echo(f"{'':<25} {row.where}: {row.detail}")
+    if any(row.state == "red" for row in standings):
+        ctx.exit(ExitCode.DRIFT)
+    if not climbing.complete(standings):
+        ctx.exit(ExitCode.INCONCLUSIVE)
+
+
+def _try(climbing: Any, climb: Any, rung: str, against: str | None, tolerance: float, target: Target) -> None:
+    endpoint, model = _server(target)
+    if rung in ("parity", "mtp") and against is None:
+        raise UsageError(f"--rung {rung} needs --against FILE", fix="record one first: --record FILE")
+    if rung == "parity":
+        climbing.try_parity(climb, endpoint, model, Path(str(against)), tolerance)
+    elif rung == "graph-replay":
+        climbing.try_replay(climb, endpoint, model)
+    elif rung == "mtp":
+        climbing.try_mtp(climb, endpoint, model, Path(str(against)))
+    else:
+        climbing.try_speed(climb, endpoint, model)
+
+
+def _server(target: Target) -> tuple[Endpoint, str]:
+    from shardwright.probes.server import identify
+    from shardwright.probes.wire import Endpoint
+
+    endpoint = Endpoint(target.base_url, target.api_key)
+    return endpoint, identify(endpoint, target.model).model
