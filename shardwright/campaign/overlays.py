@@ -8,7 +8,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from shardwright.connect.trees import ImageTree, InstalledTree, SourceTree, WheelTree
+from shardwright.connect.wheels import wheel_file
 from shardwright.errors import DeployError
+from shardwright.overlay.bases import keep_bases
 from shardwright.overlay.build import build_overlay
 from shardwright.overlay.farm import build_farm
 from shardwright.overlay.lock import Lock, read_lock, verify_overlay
@@ -26,12 +28,17 @@ class BuiltOverlay(Struct, frozen=True):
 def engine_tree(deployment: Deployment, wheel: str | None = None) -> SourceTree:
     """The pristine files of the deployment's engine: its image or installed package, or a wheel that stands in."""
     if wheel is not None:
-        return WheelTree(Path(wheel))
+        return WheelTree(wheel_file(wheel, cache_of(Path(deployment.project_root))))
     if deployment.runtime == "local":
         return InstalledTree(str(deployment.engine.python))
     if deployment.engine.image is None:
         raise DeployError("the layout names no engine.image", fix="set engine.image, or use --wheel FILE")
     return ImageTree(deployment.engine.image, deployment.engine.digest)
+
+
+def cache_of(project_root: Path) -> Path:
+    """Where downloaded engine files are kept."""
+    return project_root / ".deploy" / "cache"
 
 
 def build_for(deployment: Deployment, wheel: str | None = None) -> BuiltOverlay | None:
@@ -43,6 +50,7 @@ def build_for(deployment: Deployment, wheel: str | None = None) -> BuiltOverlay 
     _refuse_other_root(deployment, tree, wheel)
     directory = Path(deployment.overlay.directory)
     lock = build_overlay(deployment.patches, deployment.engine.vllm, tree, directory)
+    keep_bases(lock, tree, Path(deployment.project_root) / "overlays")
     if deployment.runtime != "local" or wheel is not None:
         return BuiltOverlay(str(directory), lock, None)
     link = Path(deployment.overlay.farm)

@@ -1,4 +1,4 @@
-"""The `patch` verbs: list, check, build."""
+"""The `patch` verbs. Those for a deployment are here: list, build, diff, prove; those for a patch's author beside."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from shardwright.cli.common import layout_options, load
+from shardwright.cli.patch_author import check, import_, refresh
 from shardwright.connect.project import open_project
 from shardwright.errors import DeployError, ExitCode
 
@@ -16,6 +17,11 @@ from shardwright.errors import DeployError, ExitCode
 @click.group()
 def patch() -> None:
     """List, check and build the engine patches."""
+
+
+patch.add_command(check)
+patch.add_command(import_)
+patch.add_command(refresh)
 
 
 @patch.command("list")
@@ -44,7 +50,7 @@ def list_(as_json: bool) -> None:
 
 @patch.command()
 @layout_options
-@click.option("--wheel", type=click.Path(dir_okay=False), help="Take the engine's files from this wheel.")
+@click.option("--wheel", metavar="VERSION|FILE", help="Take the engine's files from this release or .whl file.")
 def build(layout: str | None, sets: tuple[str, ...], wheel: str | None) -> None:
     """Build the overlay that a layout mounts.
 
@@ -68,62 +74,43 @@ def build(layout: str | None, sets: tuple[str, ...], wheel: str | None) -> None:
 
 
 @patch.command()
-@click.argument("names", nargs=-1, metavar="[PATCH]...")
-@click.option("--layout", "layout", help="Use the engine of this layout.")
-@click.option("--wheel", type=click.Path(dir_okay=False), help="Use the files of this wheel.")
-@click.option("--python", help="Use the package that this interpreter imports.")
+@layout_options
+@click.option("--wheel", metavar="VERSION|FILE", help="Take the engine's files from this release or .whl file.")
+def diff(layout: str | None, sets: tuple[str, ...], wheel: str | None) -> None:
+    """Show what the patches of a layout change in its engine."""
+    from shardwright.campaign.overlays import engine_tree
+    from shardwright.overlay.refresh import diff_patches
+
+    deployment = load(layout, sets).deployment
+    if deployment.unknown_patches:
+        raise DeployError(f"the patch {deployment.unknown_patches[0]} does not exist here", fix="deploy patch list")
+    if not deployment.patches:
+        click.echo(f"{deployment.name} names no patches")
+        return
+    click.echo(diff_patches(deployment.patches, engine_tree(deployment, wheel)), nl=False)
+
+
+@patch.command()
+@layout_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def check(
-    ctx: click.Context,
-    names: tuple[str, ...],
-    layout: str | None,
-    wheel: str | None,
-    python: str | None,
-    as_json: bool,
-) -> None:
-    """Say of every edit whether it fits an engine. Writes nothing."""
-    from shardwright.campaign.overlays import engine_tree
-    from shardwright.connect.trees import InstalledTree, SourceTree, WheelTree
-    from shardwright.overlay.library import find_patch, list_patches
-    from shardwright.overlay.report import as_expected, check_patch
+def prove(ctx: click.Context, layout: str | None, sets: tuple[str, ...], as_json: bool) -> None:
+    """Prove that the running engine of a layout runs its patches.
 
-    project = open_project(os.environ)
-    roots = project.patch_roots()
-    tree: SourceTree
-    if wheel:
-        tree = WheelTree(Path(wheel))
-    elif python:
-        tree = InstalledTree(python)
-    else:
-        tree = engine_tree(load(layout, ()).deployment)
-    found = [(name, find_patch(name, roots)) for name in names]
-    for name, item in found:
-        if item is None:
-            raise DeployError(f"there is no patch called {name}", fix="deploy patch list")
-    patches = [item for _, item in found if item is not None] or list(list_patches(roots))
-    rows, good = [], True
-    for item in patches:
-        verdicts = check_patch(item, tree)
-        good = good and as_expected(item, tree.vllm_version, verdicts)
-        rows += [
-            {
-                "patch": row.patch,
-                "edit": row.edit,
-                "engine": row.engine,
-                "verdict": row.verdict.value,
-                "symbol": row.symbol,
-                "message": row.message,
-                "fix": row.fix,
-            }
-            for row in verdicts
-        ]
+    Four rungs, each on its own: the bytes in place equal the lock; the interpreter imports those files; the served
+    model runs through the patched symbols; the log has the hit line of every rank that must have one.
+    """
+    from shardwright.campaign.proof import prove_deployment
+
+    proof = prove_deployment(load(layout, sets))
     if as_json:
-        click.echo(json.dumps(rows, indent=1))
+        click.echo(json.dumps(proof.as_data(), indent=1))
     else:
-        for row in rows:
-            click.echo(f"{row['verdict']:<16} {row['patch']}/{row['edit']}  {row['symbol']}")
-            if row["verdict"] != "OK":
-                click.echo(f"  {row['message']}\n  fix: {row['fix']}")
-    if not good:
-        ctx.exit(ExitCode.REFUSED)
+        for row in proof.rows:
+            place = f"{row.patch}  {row.subject}" if row.patch else row.subject
+            click.echo(f"{row.rung:<7} {row.verdict:<14} {place}")
+            if row.verdict != "OK":
+                click.echo(f"  {row.message}\n  fix: {row.fix}")
+        click.echo(f"{proof.instance}: {'proven' if proof.proven else 'not proven'}")
+    if not proof.proven:
+        ctx.exit(ExitCode.INCONCLUSIVE if proof.only_unknown else ExitCode.REFUSED)

@@ -34,13 +34,15 @@ class Refusal:
 
 def place(edit: Edit, source: Source) -> tuple[Splice, ...] | Refusal:
     """The splices of one edit, as many as its `count`; anchors are whole lines inside the edit's symbol."""
-    spans = source.spans(edit.symbol)
+    spans = source.own_spans(edit.symbol)
     if not spans:
         return _symbol_gone(edit, source)
     if edit.op == "append_symbol":
         return _append(edit, source)
     anchor = _dedented(edit.find)
     matches = [match for span in spans for match in _matches(anchor, source.lines, span)]
+    if stands := _already(edit, source, spans, matches):
+        return Refusal(Verdict.ALREADY, f"the body stands at line {stands} already", "drop the edit for this version")
     if not matches:
         return _anchor_gone(edit, anchor, source, spans)
     if len(matches) != edit.count:
@@ -52,6 +54,22 @@ def place(edit: Edit, source: Source) -> tuple[Splice, ...] | Refusal:
         )
     splices = tuple(_splice(edit, source, match) for match in matches)
     return next((refusal for splice in splices if (refusal := _harm(edit, source, splice))), splices)
+
+
+def _already(edit: Edit, source: Source, spans: tuple[Span, ...], matches: list[Span]) -> int:
+    """The line, from 1, at which the body stands where the edit would put it; 0 when it does not."""
+    body = _dedented(edit.body)
+    if not code_lines(body):
+        return 0
+    present = [match for span in spans for match in _matches(body, source.lines, span)]
+    if edit.op == "replace" and matches:
+        return 0
+    if edit.op in ("before", "after") and matches:
+        sides = {before[0] for before in matches} if edit.op == "before" else {match[1] for match in matches}
+        present = [found for found in present if (found[1] if edit.op == "before" else found[0]) in sides]
+    elif edit.op in ("before", "after"):
+        present = []
+    return present[0][0] + 1 if present else 0
 
 
 def _matches(anchor: list[str], lines: tuple[str, ...], span: Span) -> list[Span]:
@@ -89,6 +107,10 @@ def _splice(edit: Edit, source: Source, match: Span) -> Splice:
 def _append(edit: Edit, source: Source) -> tuple[Splice, ...] | Refusal:
     if not edit.symbol:
         end = len(source.lines)
+        if stands := _already(edit, source, ((0, end),), []):
+            return Refusal(
+                Verdict.ALREADY, f"the body stands at line {stands} already", "drop the edit for this version"
+            )
         return (Splice((end, end), (end, end), ("", "", *_indented(edit.body, ""))),)
     symbols = source.symbols[edit.symbol]
     if len(symbols) > 1:
@@ -97,6 +119,8 @@ def _append(edit: Edit, source: Source) -> tuple[Splice, ...] | Refusal:
             Verdict.ANCHOR_AMBIGUOUS, f"the symbol is defined at lines {lines}", "use op after with a line to find"
         )
     (symbol,) = symbols
+    if stands := _already(edit, source, (symbol.span,), []):
+        return Refusal(Verdict.ALREADY, f"the body stands at line {stands} already", "drop the edit for this version")
     if symbol.body_indent is None:
         return Refusal(
             Verdict.BREAKS_SYNTAX,

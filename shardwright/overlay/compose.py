@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardwright.connect.trees import SourceTree
+from shardwright.overlay import refusals
 from shardwright.overlay.anchors import Refusal, Splice, place
 from shardwright.overlay.edits import ADDITIVE_PACKAGE, Edit
+from shardwright.overlay.names import ImportCheck, undefined_names
 from shardwright.overlay.patch import Patch
 from shardwright.overlay.source import FOOTER_NAME, Source, parse_source
 from shardwright.overlay.targets import series_key
 from shardwright.overlay.verdicts import EditVerdict, Verdict
+from shardwright.overlay.verified import DIGEST_DIGITS, read_verified
 
 
 @dataclass(frozen=True)
@@ -92,16 +95,20 @@ class _Composer:
         self._engine = engine_label(tree)
         self._footer = _footer(patches, tree.vllm_version)
         self._refusals: dict[int, Refusal] = {}
+        self._verified = {patch.id: read_verified(patch.directory) for patch in patches}
         self._outside: list[EditVerdict] = []
 
     def run(self) -> Composition:
         items = self._items()
+        added_modules = {item.edit.module: item.edit.body for item in items if item.edit.op == "new_module"}
+        self._imports = ImportCheck(self._tree, added_modules)
         by_file: dict[str, list[_Item]] = {}
         for item in items:
             if item.edit.op != "new_module":
                 by_file.setdefault(item.edit.relative, []).append(item)
         files = tuple(self._patched(relative, by_file[relative]) for relative in sorted(by_file))
         added = self._added([item for item in items if item.edit.op == "new_module"])
+        self._markobsolete(items)
         verdicts = (*self._outside, *(self._verdict(item) for item in items))
         return Composition(tuple(file for file in files if file is not None), added, verdicts)
 
@@ -150,11 +157,17 @@ class _Composer:
             else:
                 splices.extend((item, splice) for splice in placed)
         self._refuse_conflicts(relative, splices)
+        self._refuse_missing_imports(items)
+        self._refuse_changed_symbols(items, source)
         if any(item.rank in self._refusals for item in items):
             return None
         content = self._rendered(source, splices)
         if broken := _syntax_error(content, relative):
-            self._refuse(self._culprits(source, splices, relative), _breaks(broken))
+            self._refuse(self._culprits(source, splices, relative), refusals.breaks(broken))
+            return None
+        if unknown := undefined_names(content.decode(), "\n".join(source.lines), relative):
+            users = [item for item in items if any(name in item.edit.body for name in unknown)]
+            self._refuse(users or items, refusals.undefined(unknown))
             return None
         first = {item.rank: splice.anchor[0] for item, splice in reversed(splices)}
         edits = tuple(
@@ -182,12 +195,12 @@ class _Composer:
             self._refuse(items, Refusal(Verdict.BREAKS_SYNTAX, message, "check that the engine is intact"))
             return None
         if source.carries_footer:
-            self._refuse(items, _residue(relative))
+            self._refuse(items, refusals.residue(relative))
             return None
         for item in items:
             merged = [text for text in item.patch.upstream.obsolete_if if text.encode() in data]
             if merged:
-                self._refuse([item], _obsolete(item.patch, relative, merged[0]))
+                self._refuse([item], refusals.obsolete(item.patch, relative, merged[0]))
         return data, source
 
     def _file_gone(self, relative: str) -> Refusal:
@@ -205,7 +218,7 @@ class _Composer:
     def _refuse_conflicts(self, relative: str, splices: Sequence[tuple[_Item, Splice]]) -> None:
         for index, (item, splice) in enumerate(splices):
             for other, other_splice in splices[index + 1 :]:
-                if not _collide(splice, other_splice):
+                if not collide(splice, other_splice):
                     continue
                 for mine, theirs, line in ((item, other, splice), (other, item, other_splice)):
                     self._refuse(
@@ -217,6 +230,33 @@ class _Composer:
                             "leave one of the two out, or merge them into one edit",
                         ),
                     )
+
+    def _refuse_missing_imports(self, items: Sequence[_Item]) -> None:
+        for item in items:
+            if missing := self._imports.missing(item.edit.body):
+                self._refuse([item], refusals.missing_import(missing))
+
+    def _refuse_changed_symbols(self, items: Sequence[_Item], source: Source) -> None:
+        for item in items:
+            verified = self._verified[item.patch.id]
+            digest = source.digest(item.edit.symbol)[:DIGEST_DIGITS]
+            # A whole module changes with every release; what matters of it is the anchor.
+            if verified is None or not item.edit.symbol or digest in verified.get(item.edit.id, ()):
+                continue
+            self._refuse([item], refusals.symbol_changed(item.patch, item.edit))
+
+    def _markobsolete(self, items: Sequence[_Item]) -> None:
+        """A patch whose every edit stands in a pristine engine is upstream; nothing of it is needed any more."""
+        for patch in self._patches:
+            anchored = [item for item in items if item.patch is patch and item.edit.op != "new_module"]
+            already = [item for item in anchored if self._is_already(item)]
+            if anchored and len(already) == len(anchored):
+                for item in anchored:
+                    self._refusals[item.rank] = refusals.upstream_has(item.patch, self._refusals[item.rank].message)
+
+    def _is_already(self, item: _Item) -> bool:
+        refusal = self._refusals.get(item.rank)
+        return refusal is not None and refusal.verdict is Verdict.ALREADY
 
     def _rendered(self, source: Source, splices: Sequence[tuple[_Item, Splice]]) -> bytes:
         lines = list(source.lines)
@@ -239,7 +279,7 @@ class _Composer:
         if not items:
             return ()
         if self._tree.exists(ADDITIVE_PACKAGE):
-            self._refuse(items, _residue(ADDITIVE_PACKAGE))
+            self._refuse(items, refusals.residue(ADDITIVE_PACKAGE))
         owners: dict[str, _Item] = {}
         files = [AddedFile(f"{ADDITIVE_PACKAGE}/__init__.py", f"{self._footer}\n".encode())]
         for item in items:
@@ -250,12 +290,15 @@ class _Composer:
                 self._refuse([owner, item], Refusal(Verdict.CONFLICT, message, "rename one of the two modules"))
             content = f"{item.edit.body.rstrip()}\n{self._footer}\n".encode()
             if broken := _syntax_error(content, relative):
-                self._refuse([item], _breaks(broken))
+                self._refuse([item], refusals.breaks(broken))
+            elif unknown := undefined_names(content.decode(), "", relative):
+                self._refuse([item], refusals.undefined(unknown))
+            self._refuse_missing_imports([item])
             files.append(AddedFile(relative, content))
         return tuple(sorted(files, key=lambda file: file.relative))
 
 
-def _collide(one: Splice, other: Splice) -> bool:
+def collide(one: Splice, other: Splice) -> bool:
     """Two insertions never do; a replacement does with whatever else needs one of its lines."""
     for replacing, touched in ((one, other), (other, one)):
         start, end = replacing.span
@@ -277,32 +320,6 @@ def _syntax_error(content: bytes, relative: str) -> str:
         except ValueError as error:
             return str(error)
     return ""
-
-
-def _breaks(complaint: str) -> Refusal:
-    return Refusal(
-        Verdict.BREAKS_SYNTAX,
-        f"the patched file would not compile: {complaint}",
-        "correct the body; it is re-indented to the line that was found",
-    )
-
-
-def _residue(relative: str) -> Refusal:
-    return Refusal(
-        Verdict.RESIDUE,
-        f"{relative} was generated by an earlier build, it is not the engine's own file",
-        "build from the image or from a fresh installation",
-    )
-
-
-def _obsolete(patch: Patch, relative: str, text: str) -> Refusal:
-    condition = patch.upstream.drop_when or "upstream has the change"
-    refs = f" ({', '.join(patch.upstream.refs)})" if patch.upstream.refs else ""
-    return Refusal(
-        Verdict.OBSOLETE,
-        f"{relative} holds {text!r}: drop the patch when {condition}{refs}",
-        f"remove {patch.id} from the layout",
-    )
 
 
 def _footer(patches: Sequence[Patch], version: str) -> str:

@@ -19,7 +19,9 @@ ADDITIVE_PACKAGE = "_overlay"
 
 _OPS = ("before", "after", "replace", "append_symbol", "new_module")
 _ANCHORED_OPS = ("before", "after", "replace")
-_PLACE_KEYS = ("vllm", "module", "symbol", "find", "count")
+PLATFORMS = ("cuda", "rocm", "cpu")
+
+_PLACE_KEYS = ("vllm", "module", "symbol", "find", "count", "required_on")
 _NAME = re.compile(r"^[a-z0-9]+(-[a-z0-9]+)*$", re.ASCII)
 _MODULE = re.compile(r"^vllm(\.[A-Za-z_][A-Za-z0-9_]*)+$", re.ASCII)
 _ADDITIVE_MODULE = re.compile(rf"^vllm\.{ADDITIVE_PACKAGE}\.[a-z][a-z0-9_]*$", re.ASCII)
@@ -28,7 +30,10 @@ _VERSION_IN_RANGE = re.compile(r"\d+\.\d+(?:\.\d+)?", re.ASCII)
 
 
 class Edit(Struct, frozen=True):
-    """One edit placed for one engine version. `symbol` "" is the module itself; `new_module` has no `find`."""
+    """One edit placed for one engine version. `symbol` "" is the module itself; `new_module` has no `find`.
+
+    `required_on`: the platforms on which the engine must run through the symbol; None means those of the patch.
+    """
 
     id: str
     module: str
@@ -37,6 +42,7 @@ class Edit(Struct, frozen=True):
     find: str
     count: int
     body: str
+    required_on: tuple[str, ...] | None = None
 
     @property
     def relative(self) -> str:
@@ -48,13 +54,15 @@ class Edit(Struct, frozen=True):
 
 
 class Place(Struct, frozen=True):
-    """Where an edit goes for the versions that the range `vllm` admits."""
+    """Where an edit goes for the versions that the range `vllm` admits; `not_needed` says why it goes nowhere there."""
 
     vllm: str
     module: str
     symbol: str
     find: str
     count: int
+    required_on: tuple[str, ...] | None = None
+    not_needed: str = ""
 
 
 class EditSpec(Struct, frozen=True):
@@ -107,12 +115,16 @@ def read_text(file: Path) -> str:
 
 
 def _place(section: Section, op: Op) -> Place:
+    not_needed = section.text("not_needed", "")
+    if not_needed:
+        return Place(_range(section), "", "", "", 0, (), not_needed)
     place = Place(
         vllm=_range(section),
         module=_module(section, op),
         symbol=section.text("symbol", ""),
         find=section.text("find", "").replace("\r\n", "\n"),
         count=section.integer("count", 1, minimum=1),
+        required_on=_required_on(section),
     )
     if place.symbol and not _SYMBOL.match(place.symbol):
         raise section.error("symbol", f"{place.symbol!r} is not a qualified name", fix="write it like Class.method")
@@ -123,6 +135,16 @@ def _place(section: Section, op: Op) -> Place:
     if op == "new_module" and place.symbol:
         raise section.error("symbol", "a new module has no symbol to edit", fix="remove symbol")
     return place
+
+
+def _required_on(section: Section) -> tuple[str, ...] | None:
+    if not section.has("required_on"):
+        return None
+    platforms = section.texts("required_on")
+    for platform in platforms:
+        if platform not in PLATFORMS:
+            raise section.error("required_on", f"{platform!r} is not one of {', '.join(PLATFORMS)}")
+    return platforms
 
 
 def _module(section: Section, op: Op) -> str:

@@ -14,13 +14,11 @@ from shardwright.connect.decode import Section
 from shardwright.connect.strict_yaml import load_yaml
 from shardwright.errors import DeployError, UsageError
 from shardwright.facts.versions import version_in
-from shardwright.overlay.edits import Edit, EditSpec, Op, decode_edit, read_text
+from shardwright.overlay.edits import PLATFORMS, Edit, EditSpec, Op, decode_edit, read_text
 
-__all__ = ["PATCH_FILE", "Edit", "Op", "Patch", "PlanEffects", "Upstream", "read_patch"]
+__all__ = ["PATCH_FILE", "PLATFORMS", "Edit", "Op", "Patch", "PlanEffects", "Reach", "Upstream", "read_patch"]
 
 PATCH_FILE = "patch.yaml"
-PLATFORMS = ("cuda", "rocm", "cpu")
-
 _UPSTREAM_STATES = ("pending", "submitted", "backport", "never")
 _ID = re.compile(r"^[a-z0-9]+(-[a-z0-9]+)*$", re.ASCII)
 _ALIAS = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", re.ASCII)
@@ -34,6 +32,13 @@ class PlanEffects(Struct, frozen=True):
 
     indexers_on_orphans: bool
     boundary_bytes_per_token: int
+
+
+class Reach(Struct, frozen=True):
+    """The names in the engine's model registry whose code must run through the edits: models, and their drafts."""
+
+    models: tuple[str, ...]
+    drafts: tuple[str, ...]
 
 
 class Upstream(Struct, frozen=True):
@@ -59,6 +64,9 @@ class Patch(Struct, frozen=True):
     platforms: tuple[str, ...]
     """Platforms that it is written for; empty means any."""
     plan_effects: PlanEffects
+    shapes_graph: bool
+    """Whether it changes the traced computation in a way that the engine's own compile cache keys may not show."""
+    reach: Reach
     inert_when: str
     covers: Mapping[str, str]
     upstream: Upstream
@@ -78,7 +86,7 @@ class Patch(Struct, frozen=True):
         return tuple(dict.fromkeys(place.vllm for edit in self.edits for place in edit.places))
 
     def edits_for(self, vllm_version: str) -> tuple[Edit, ...]:
-        """The edits placed for one engine version. DeployError when the patch was not written for it."""
+        """The edits that one engine version needs, placed. DeployError when the patch was not written for it."""
         placed = []
         for spec in self.edits:
             place = spec.place_for(vllm_version)
@@ -90,7 +98,19 @@ class Patch(Struct, frozen=True):
                     fix=f"add a variant for {vllm_version} to {Path(self.directory) / PATCH_FILE}, "
                     "or use an engine version that it has",
                 )
-            placed.append(Edit(spec.id, place.module, place.symbol, spec.op, place.find, place.count, spec.body))
+            if not place.not_needed:
+                placed.append(
+                    Edit(
+                        spec.id,
+                        place.module,
+                        place.symbol,
+                        spec.op,
+                        place.find,
+                        place.count,
+                        spec.body,
+                        place.required_on,
+                    )
+                )
         return tuple(placed)
 
 
@@ -102,7 +122,7 @@ def read_patch(directory: Path) -> Patch:
     file = directory / PATCH_FILE
     source = read_text(file)
     top = Section(load_yaml(source, str(file)))
-    upstream, effects = top.section("upstream"), top.section("plan_effects")
+    upstream, effects, reach = top.section("upstream"), top.section("plan_effects"), top.section("reach")
     edits = tuple(decode_edit(section, directory) for section in top.sections("edits"))
     _refuse_bad_edit_list(top, edits)
     patch = Patch(
@@ -119,6 +139,8 @@ def read_patch(directory: Path) -> Patch:
             indexers_on_orphans=effects.boolean("indexers_on_orphans", False),
             boundary_bytes_per_token=effects.integer("boundary_bytes_per_token", 0, minimum=0),
         ),
+        shapes_graph=top.choice("cache", ("graph", "none"), "none") == "graph",
+        reach=Reach(reach.texts("models"), reach.texts("drafts")),
         inert_when=top.text("inert_when"),
         covers=_covers(top),
         upstream=Upstream(
@@ -132,7 +154,7 @@ def read_patch(directory: Path) -> Patch:
         edits=edits,
         digest=_digest(source, edits),
     )
-    for section in (upstream, effects, top):
+    for section in (upstream, effects, reach, top):
         section.finish()
     return patch
 

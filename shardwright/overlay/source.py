@@ -66,6 +66,20 @@ class Source:
             return ((0, len(self.lines)),)
         return tuple(found.span for found in self.symbols.get(symbol, ()))
 
+    def own_spans(self, symbol: str) -> tuple[Span, ...]:
+        """The lines of a symbol, without those of the functions and classes inside of a function.
+
+        A line that upstream moved into an inner function is not where an edit of the outer one was meant to be.
+        """
+        pieces: list[Span] = []
+        for found, span in zip(self.symbols.get(symbol, ()), self.spans(symbol), strict=False):
+            if not found.is_class:
+                inner = (each.span for name, many in self.symbols.items() for each in many if _inside(name, symbol))
+                pieces += _without(span, sorted(each for each in inner if span[0] <= each[0] and each[1] <= span[1]))
+            else:
+                pieces.append(span)
+        return tuple(pieces) if symbol else self.spans(symbol)
+
     def digest(self, symbol: str) -> str:
         """sha256 over the symbol's dedented text, so that moving it as a whole keeps the digest."""
         texts = ("\n".join(self.lines[start:end]) for start, end in self.spans(symbol))
@@ -80,6 +94,19 @@ class Source:
             body_indent=None if header.strip() else header,
             is_class=isinstance(node, ast.ClassDef),
         )
+
+
+def _inside(name: str, symbol: str) -> bool:
+    return name.startswith(f"{symbol}.")
+
+
+def _without(span: Span, holes: Sequence[Span]) -> list[Span]:
+    pieces, start = [], span[0]
+    for first, last in holes:
+        if first >= start:
+            pieces.append((start, first))
+            start = last
+    return [piece for piece in [*pieces, (start, span[1])] if piece[0] < piece[1]]
 
 
 def parse_source(data: bytes) -> Source:

@@ -28,6 +28,24 @@ class Verdict(StrEnum):
     """The base is not pristine: it carries what a build writes."""
     OBSOLETE = "OBSOLETE"
     """Upstream already has the change."""
+    ALREADY = "ALREADY"
+    """The body already stands where the edit would put it, though other edits of the patch are missing."""
+    SYMBOL_CHANGED = "SYMBOL_CHANGED"
+    """The anchor fits, but nobody has looked at the patch on this text of the symbol."""
+    BREAKS_IMPORT = "BREAKS_IMPORT"
+    """The inserted code imports or names what this engine does not have."""
+    UNREACHED = "UNREACHED"
+    """It would apply, to code that the model does not run through."""
+    UNMOUNTED = "UNMOUNTED"
+    """The running engine does not have the file as a mount."""
+    STALE_MOUNT = "STALE_MOUNT"
+    """The running engine holds an earlier file than the host."""
+    IMAGE_CHANGED = "IMAGE_CHANGED"
+    """The overlay was built from another engine."""
+    TAMPERED = "TAMPERED"
+    """The file on the host is not what was built."""
+    NOT_LIVE = "NOT_LIVE"
+    """The engine imports another file, runs old bytecode, or a rank gave no hit line."""
     NOT_FOR_VERSION = "NOT_FOR_VERSION"
     """The patch has no place for this engine version."""
 
@@ -37,6 +55,7 @@ class EditVerdict:
     """The verdict on one edit; `edit` is empty for a verdict on the whole patch.
 
     `engine` names the version and the tree, `symbol` is `module:qualified.name`, `fix` the next command or edit.
+    `reached`: whether the model runs through the symbol, None where that is not known.
     """
 
     patch: str
@@ -46,6 +65,7 @@ class EditVerdict:
     symbol: str
     message: str
     fix: str
+    reached: bool | None = None
 
     def __str__(self) -> str:
         place = "/".join(part for part in (self.patch, self.edit) if part)

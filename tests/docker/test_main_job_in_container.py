@@ -64,7 +64,8 @@ def test_the_mounted_overlay_serves_and_leaves_no_secret_behind(
     assert "no-new-privileges" in container["HostConfig"]["SecurityOpt"]
     assert not container["HostConfig"]["Privileged"]
     assert all(binding["HostIp"] == "127.0.0.1" for binding in container["NetworkSettings"]["Ports"]["8000/tcp"])
-    (host_file,) = tmp_path.glob(f"overlays/*/*/vllm/{PATCHED}")
+    (lock,) = tmp_path.glob("overlays/*/*/overlay.lock.json")
+    host_file = lock.parent / "vllm" / PATCHED
     inside = docker("exec", name, "sha256sum", f"{PACKAGE}/{PATCHED}").split()[0]
     assert inside == hashlib.sha256(host_file.read_bytes()).hexdigest()
     environment = docker("exec", name, "sh", "-c", "tr '\\0' '\\n' </proc/1/environ")

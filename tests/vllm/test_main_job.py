@@ -84,7 +84,8 @@ def test_start_refuses_an_overlay_that_was_not_built_or_was_edited(deploy: Deplo
     missing = deploy("start", "tiny-cpu-pp2")
     assert missing.status == 1 and "deploy patch build tiny-cpu-pp2" in missing.stderr
     deploy.ok("patch", "build", "tiny-cpu-pp2")
-    (patched,) = tmp_path.glob("overlays/*/*/vllm/v1/worker/cpu_model_runner.py")
+    (lock,) = tmp_path.glob("overlays/*/*/overlay.lock.json")
+    patched = lock.parent / "vllm/v1/worker/cpu_model_runner.py"
     patched.write_text(patched.read_text() + "# one line more\n")
     edited = deploy("start", "tiny-cpu-pp2")
     assert edited.status == 1 and "TAMPERED" in edited.stderr

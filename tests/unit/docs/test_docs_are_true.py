@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def console_examples() -> list[Any]:
     for page in PAGES:
         for block in _CONSOLE.findall(page.read_text()):
             lines = block.splitlines()
-            for line, following in zip(lines, lines[1:], strict=False):
+            for line, following in pairwise(lines):
                 if line.startswith("$ ") and following.startswith("? "):
                     found.append(pytest.param(line[2:], int(following[2:]), id=f"{page.name}: {line[2:]}"))
     return found

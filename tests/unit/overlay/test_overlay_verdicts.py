@@ -48,6 +48,14 @@ def test_a_line_of_another_function_is_never_taken(tree: MemoryTree, make_patch:
     assert found.verdict is Verdict.ANCHOR_GONE
 
 
+def test_a_line_that_moved_into_an_inner_function_is_not_taken(tree: MemoryTree, make_patch: MakePatch) -> None:
+    where = {"symbol": "outer", "find": "x = 1"}
+    tree.files = {"worker.py": b"def outer():\n    x = 1\n    return x\n"}
+    assert only(make_patch(edit(**where), body="y = 2\n"), tree).verdict is Verdict.OK
+    tree.files = {"worker.py": b"def outer():\n    def inner():\n        x = 1\n        return x\n    return inner()\n"}
+    assert only(make_patch(edit(**where), body="y = 2\n", patch_id="moved"), tree).verdict is Verdict.ANCHOR_GONE
+
+
 def test_part_of_a_line_is_not_an_anchor(tree: MemoryTree, make_patch: MakePatch) -> None:
     assert only(make_patch(edit(find="self.ready")), tree).verdict is Verdict.ANCHOR_GONE
 
@@ -66,8 +74,8 @@ def test_an_anchor_must_be_there_exactly_as_often_as_declared(
 
 def test_matches_of_one_anchor_do_not_share_lines(tree: MemoryTree, make_patch: MakePatch) -> None:
     tree.files = {"worker.py": b"x = 1\n" * 3}
-    patch = make_patch(edit(op="replace", symbol=None, find="x = 1\nx = 1\n"))
-    assert patched(tree, patch).startswith("self.extra = 1\nx = 1\n__overlay__")
+    patch = make_patch(edit(op="replace", symbol=None, find="x = 1\nx = 1\n"), body="x = 2\n")
+    assert patched(tree, patch).startswith("x = 2\nx = 1\n__overlay__")
 
 
 def test_a_method_added_to_replaced_lines_is_a_conflict(tree: MemoryTree, make_patch: MakePatch) -> None:
@@ -135,7 +143,7 @@ def test_edits_of_two_patches_to_one_file_do_not_depend_on_their_order(tree: Mem
 
 @pytest.mark.parametrize("residue", ["worker.py", "_overlay/__init__.py"])
 def test_a_base_that_was_built_before_is_refused(tree: MemoryTree, make_patch: MakePatch, residue: str) -> None:
-    patch = make_patch(edit(), new_module())
+    patch = make_patch(edit(), new_module(body="module.pyfrag"), bodies={"module.pyfrag": "EXTRA = 1\n"})
     assert compose([patch], tree).problems == ()
     tree.files |= {residue: compose([patch], tree).contents()[residue]}
     (problem,) = compose([patch], tree).problems
@@ -160,7 +168,7 @@ def test_a_broken_added_module_is_refused(tree: MemoryTree, make_patch: MakePatc
 
 
 def test_two_patches_that_add_one_module_conflict(tree: MemoryTree, make_patch: MakePatch) -> None:
-    patches = [make_patch(new_module(), patch_id="first"), make_patch(new_module(), patch_id="second")]
+    patches = [make_patch(new_module(), patch_id=name, body="x = 1\n") for name in ("first", "second")]
     assert [problem.verdict for problem in compose(patches, tree).problems] == [Verdict.CONFLICT] * 2
 
 
@@ -229,7 +237,7 @@ def test_append_adds_a_method_to_a_class_and_a_function_to_a_module(tree: Memory
 
 
 def test_append_refuses_a_symbol_that_is_defined_twice_or_on_one_line(tree: MemoryTree, make_patch: MakePatch) -> None:
-    append = make_patch(edit(op="append_symbol", symbol="f", find=None))
+    append = make_patch(edit(op="append_symbol", symbol="f", find=None), body="x = 1\n")
     tree.files = {"worker.py": b"def f(): pass\n"}
     assert only(append, tree).verdict is Verdict.BREAKS_SYNTAX
     tree.files = {"worker.py": b"if 1:\n    def f():\n        pass\nelse:\n    def f():\n        pass\n"}

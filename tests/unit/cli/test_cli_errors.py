@@ -1,0 +1,169 @@
+"""Mistakes end in one clear line and the documented exit code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from shardwright.cli import main as main_module
+from shardwright.cli.main import run
+from shardwright.errors import DeployError, ExitCode, UsageError
+from tests.unit.helpers import BASE, ROOT, Result, clean_environment, write_layout
+
+Cli = Callable[..., Result]
+DEPLOY = [sys.executable, str(ROOT / "deploy.py")]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cmd", "--nope"),
+        ("cmd", "a", "b"),
+        ("cmd", "--set"),
+        ("frobnicate",),
+        ("cmd", "no-such-layout"),
+        ("cmd", "no/such/file.yaml"),
+        ("cmd", "a" * 5000),
+        ("cmd", "\x00"),
+        ("cmd", ".."),
+        ("cmd", "--set", "x"),
+        ("defaultcheck", "glm53-tp4pp2", "--all"),
+        ("wait", "--timeout", "soon"),
+    ],
+)
+def test_a_request_that_cannot_be_understood_exits_64(cli: Cli, words: tuple[str, ...]):
+    result = cli(*words)
+    assert (result.code, result.out) == (64, "")
+    assert "Traceback" not in result.err
+    assert result.err
+
+
+def test_no_verb_at_all_shows_the_help_and_exits_64(cli: Cli):
+    result = cli()
+    assert result.code == 64
+    assert "Usage: deploy" in result.out + result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        (("chek",), "Did you mean check?"),
+        (("defaultchek",), "Did you mean defaultcheck?"),
+        (("cmd", "glm53-tp4pp"), "did you mean 'glm53-tp4pp2'?"),
+        (("cmd", "tiny-cpu-pp"), "did you mean 'tiny-cpu-pp2'?"),
+        (("cmd", "zzz"), "deploy layouts lists them"),
+    ],
+)
+def test_a_typo_gets_the_nearest_name(cli: Cli, words: tuple[str, ...], suggestion: str):
+    result = cli(*words)
+    assert (result.code, suggestion in result.err) == (64, True)
+
+
+def test_an_error_says_what_why_and_what_next(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    def fail(**_: object) -> None:
+        raise DeployError("it broke", why="it matters", fix="deploy mend", code=ExitCode.INCONCLUSIVE)
+
+    monkeypatch.setattr(main_module.cli, "main", fail)
+    assert run([]) == 3
+    assert capsys.readouterr().err == "error: it broke\n  why: it matters\n  fix: deploy mend\n"
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        (UsageError("u"), 64),
+        (DeployError("d"), 1),
+        (DeployError("t", code=ExitCode.TIMEOUT), 124),
+        (click.UsageError("u"), 64),
+        (click.ClickException("c"), 1),
+        (click.Abort(), 130),
+        (KeyboardInterrupt(), 130),
+        (OSError(28, "No space left on device", "/full"), 1),
+    ],
+)
+def test_no_failure_ends_in_an_undocumented_code(
+    raised: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def fail(**_: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(main_module.cli, "main", fail)
+    assert run([]) == code
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_with_130_and_one_word():
+    script = (
+        "import os, signal\n"
+        "import shardwright.cli.look as look, shardwright.cli.main as m\n"
+        "def stop(*a, **k): os.kill(os.getpid(), signal.SIGINT); signal.pause()\n"
+        "look.load = stop\n"
+        "m.main(['cmd'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=clean_environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "interrupted")
+
+
+@pytest.mark.parametrize("words", [("cmd",), ("cmd", "--json"), ("--help",), ("layouts",), ("check",)])
+def test_a_reader_that_went_away_gets_no_complaint(words: tuple[str, ...]):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [*DEPLOY, *words], cwd=ROOT, env=clean_environment(), stdout=writing, stderr=subprocess.PIPE, text=True
+        )
+    finally:
+        os.close(writing)
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+    assert done.returncode == 1, "a verdict that nobody could read is no success"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_one_line_and_no_success():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*DEPLOY, "cmd"], cwd=ROOT, env=clean_environment(), stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert "error: No space left on device" in done.stderr
+
+
+def test_the_command_runs_from_a_checkout_and_from_anywhere(tmp_path: Path):
+    write_layout(tmp_path, BASE)
+    done = subprocess.run(
+        [*DEPLOY, "cmd", "demo"], cwd=tmp_path / "configs", env=clean_environment(), capture_output=True, text=True
+    )
+    assert (done.returncode, "org/model" in done.stdout) == (0, True)
+    assert f"shardwright.project={tmp_path}" in done.stdout
+
+
+def test_a_working_directory_that_is_gone_is_one_line(tmp_path: Path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = f"import os, sys; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r}); os.execv(sys.executable, {[*DEPLOY, 'cmd']!r})"
+    done = subprocess.run([sys.executable, "-c", script], env=clean_environment(), capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: No such file or directory")
+    assert "Traceback" not in done.stderr
+
+
+def test_layout_files_that_cannot_be_read_are_named(cli: Cli, tmp_path: Path):
+    write_layout(tmp_path, BASE).write_bytes(b"\xff\xfe")
+    result = cli("cmd", "demo", DEPLOY_PROJECT=str(tmp_path))
+    assert (result.code, "demo.yaml is not UTF-8 text" in result.err) == (64, True)
+
+
+def test_one_broken_layout_does_not_hide_the_others(cli: Cli, tmp_path: Path):
+    write_layout(tmp_path, BASE, "good")
+    write_layout(tmp_path, "nonsense: [", "bad")
+    result = cli("layouts", "--json", DEPLOY_PROJECT=str(tmp_path))
+    rows = {row["name"]: row for row in result.data}
+    assert result.code == 0
+    assert rows["good"]["status"] == "testing"
+    assert rows["bad"]["status"] == "broken"
+    assert "configs/layouts/bad.yaml:2" in rows["bad"]["shape"]
