@@ -142,7 +142,7 @@ def faults_of(found: dict) -> list[str]:
         good = (
             row["virtual_heads_nonzero"] and row["virtual_groups_zero"] and row["contribution_zero"] and row["finite"]
         )
-        if not good or row["split"] > ALLOWED * row["single"] or row["real_heads_off_by"] > 2e-3:
+        if not good or row["split"] > ALLOWED * row["single"] or row["real_heads_off_by"] > 2**-7:
             faults.append(f"attention in {phase}: {row}")
     return faults
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,11 @@ def test_every_environment_override_is_documented() -> None:
     page = (ROOT / "docs" / "layouts.md").read_text()
     names = [rule.variable for rule in ENV_RULES] + ["PORT", "ALLOW_UNVERIFIED_PP", "DEPLOY_LAYOUT", "DEPLOY_PROJECT"]
     assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_the_benchmark_tables_say_what_the_records_say() -> None:
+    check = [sys.executable, str(ROOT / "benchmarks" / "tables.py"), "--check"]
+    assert subprocess.run(check).returncode == 0, "run: python benchmarks/tables.py"
 
 
 def test_every_gate_is_documented() -> None:

@@ -1,0 +1,102 @@
+"""Write the tables of docs/benchmarks.md from the stored records, or check that they still say the same.
+
+python benchmarks/tables.py [--check]
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "benchmarks.md"
+RESULTS = ROOT / "benchmarks" / "results"
+_BLOCK = re.compile(r"(<!-- table: (\S+) (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+Record = dict[str, Any]
+
+
+def startup(record: Record) -> str:
+    rows = [f"| `{name}` | {r['median']} | {r['min']} | {r['max']} |" for name, r in record["ratio_to_pass"].items()]
+    head = ["| command | median ratio | min | max |", "|---|---|---|---|"]
+    return "\n".join([f"Python {record['python']}, {record['machine']}, {record['rounds']} rounds.", "", *head, *rows])
+
+
+def transport(record: Record) -> str:
+    checks = [
+        f"| {'with' if row['patched'] else 'without'} the patch, {'graph replay' if row['graphs'] else 'eager'} "
+        f"| {row['bit_equal']} of {row['steps']} |"
+        for row in record["correctness"]
+    ]
+    costs = [
+        "| {tokens} | {without_us} | {with_us} | {added_us} | {added_ns_per_token} |".format(**row)
+        for row in record["boundary"]
+    ]
+    machine = f"{record['gpus']} x {record['gpu']}, torch {record['torch']}, NCCL {record['nccl']}."
+    return "\n".join(
+        [
+            machine,
+            "",
+            "| steps of 1, 8 and 64 tokens | bit-equal to one stage |",
+            "|---|---|",
+            *checks,
+            "",
+            "| tokens | without rows, µs | with rows, µs | added, µs | added per token, ns |",
+            "|---|---|---|---|---|",
+            *costs,
+        ]
+    )
+
+
+def virtual_tp(record: Record) -> str:
+    rows = [
+        f"| {row['tokens']} | {row['tp1']:.5f} | {row['tp2']:.5f} | {row['padded']:.5f} | {row['stock']:.3f} "
+        f"| {row['blind']:.3f} | {row['replays_equal']} of {row['replays']} |"
+        for row in record["moe"]["rows"]
+    ]
+    heads = [
+        f"| {phase} | {row['split']:.5f} | {row['single']:.5f} | {'yes' if row['contribution_zero'] else 'NO'} |"
+        for phase, row in record["attention"].items()
+    ]
+    return "\n".join(
+        [
+            f"{record['gpu']}, compute capability {record['capability']}, torch {record['torch']}.",
+            "",
+            "| tokens | TP1 error | TP2 error | padded TP3 | stock slicing | unit-blind slicing | replay equals eager |",
+            "|---|---|---|---|---|---|---|",
+            *rows,
+            "",
+            "| attention and output projection | TP3 error | single error | virtual heads contribute exactly zero |",
+            "|---|---|---|---|",
+            *heads,
+        ]
+    )
+
+
+TABLES: dict[str, Callable[[Record], str]] = {"startup": startup, "transport": transport, "virtual_tp": virtual_tp}
+
+
+def rendered(page: str) -> str:
+    """The page with every table made anew from its record."""
+
+    def table(match: re.Match[str]) -> str:
+        record = json.loads((RESULTS / match[3]).read_text())
+        return f"{match[1]}{TABLES[match[2]](record)}\n{match[4]}"
+
+    return _BLOCK.sub(table, page)
+
+
+def main() -> int:
+    page = PAGE.read_text()
+    if sys.argv[1:] == ["--check"]:
+        return 0 if rendered(page) == page else 1
+    PAGE.write_text(rendered(page))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
