@@ -66,7 +66,7 @@ def virtual_tp(record: Record) -> str:
         [
             f"{record['gpu']}, compute capability {record['capability']}, torch {record['torch']}.",
             "",
-            "| tokens | TP1 error | TP2 error | padded TP3 | stock slicing | unit-blind slicing | replay equals eager |",
+            "| tokens | TP1 error | TP2 error | padded TP3 | stock cut | unit-blind cut | replay equals eager |",
             "|---|---|---|---|---|---|---|",
             *rows,
             "",

@@ -110,7 +110,7 @@ def prove(ctx: click.Context, layout: str | None, sets: tuple[str, ...], as_json
             place = f"{row.patch}  {row.subject}" if row.patch else row.subject
             click.echo(f"{row.rung:<7} {row.verdict:<14} {place}")
             if row.verdict != "OK":
-                click.echo(f"  {row.message}\n  fix: {row.fix}")
+                click.echo(f"  {row.message}" + (f"\n  fix: {row.fix}" if row.fix else ""))
         click.echo(f"{proof.instance}: {'proven' if proof.proven else 'not proven'}")
     if not proof.proven:
         ctx.exit(ExitCode.INCONCLUSIVE if proof.only_unknown else ExitCode.REFUSED)

@@ -38,14 +38,34 @@ class Module:
     assigned: dict[str, ast.expr] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class References:
+    """What a function mentions: one node for each name that it reads, attributes, imports, and inner definitions."""
+
+    names: tuple[ast.Name, ...]
+    attributes: tuple[ast.Attribute, ...]
+    imports: tuple[ast.Import | ast.ImportFrom, ...]
+    inner: tuple[str, ...]
+
+
+@dataclass
+class Shared:
+    """What the platforms of one tree have in common: parsed files, and the references of functions."""
+
+    parsed: dict[str, ast.Module] = field(default_factory=dict)
+    references: dict[tuple[int, str], References] = field(default_factory=dict)
+    """By node and platform; "" where the function asks no platform test."""
+
+
 class Modules:
     """The modules of one tree on one platform (cuda, rocm or cpu), each parsed once. `followed`: name prefixes."""
 
-    def __init__(self, tree: SourceTree, platform: str, followed: Sequence[str], parsed: dict[str, ast.Module]) -> None:
+    def __init__(self, tree: SourceTree, platform: str, followed: Sequence[str], shared: Shared) -> None:
         self._tree = tree
         self._platform = platform
         self._followed = tuple(followed)
-        self._parsed = parsed
+        self._shared = shared
+        self._parsed = shared.parsed
         self._modules: dict[str, Module | None] = {}
 
     def follows(self, name: str) -> bool:
@@ -82,6 +102,53 @@ class Modules:
         if known is not None and not (name in known.definitions or name in known.imports or name in known.assigned):
             return Found(f"{module}.{name}", "", None)
         return self.resolve(module, name, depth)
+
+    def references(self, function: Definition) -> References:
+        """What may run of a function on this platform: no annotations, no second argument of isinstance."""
+        cache = self._shared.references
+        found = cache.get((id(function), "")) or cache.get((id(function), self._platform))
+        if found is None:
+            found, asks_platform = self._collect(function)
+            cache[id(function), self._platform if asks_platform else ""] = found
+        return found
+
+    def _collect(self, function: Definition) -> tuple[References, bool]:
+        names: dict[str, ast.Name] = {}
+        attributes: list[ast.Attribute] = []
+        imports: list[ast.Import | ast.ImportFrom] = []
+        inner: list[str] = []
+        asks_platform = False
+        stack: list[ast.AST] = [function]
+        while stack:
+            node = stack.pop()
+            skipped: tuple[str, ...] = ("annotation", "returns")
+            if isinstance(node, ast.Name):
+                if isinstance(node.ctx, ast.Load):
+                    names.setdefault(node.id, node)
+                continue
+            if isinstance(node, ast.Constant):
+                continue
+            if isinstance(node, ast.Attribute):
+                attributes.append(node)
+            elif isinstance(node, ast.If):
+                decided = self.decide(node.test)
+                asks_platform = asks_platform or decided is not None
+                skipped = {True: ("orelse",), False: ("body",), None: ()}[decided]
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                imports.append(node)
+            elif isinstance(node, Definition) and node is not function:
+                inner.append(node.name)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+                stack.extend(node.args[:1])
+                continue
+            for name in node._fields:
+                if name not in skipped:
+                    value = getattr(node, name, None)
+                    if isinstance(value, list):
+                        stack.extend(child for child in value if isinstance(child, ast.AST))
+                    elif isinstance(value, ast.AST):
+                        stack.append(value)
+        return References(tuple(names.values()), tuple(attributes), tuple(imports), tuple(inner)), asks_platform
 
     def live_statements(self, statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
         """The statements that run on this platform, with the branches of `if` and `try` opened."""

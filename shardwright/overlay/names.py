@@ -7,6 +7,7 @@ import builtins
 import symtable
 import textwrap
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 from shardwright.connect.trees import PACKAGE, SourceTree
 from shardwright.overlay.edits import ADDITIVE_PACKAGE
@@ -82,11 +83,15 @@ def undefined_names(content: str, base: str, name: str) -> tuple[str, ...]:
 
     A body that names a local variable which upstream renamed is found here, not at the first request.
     """
-    before = frozenset(_undefined(base, name))
-    return tuple(sorted(frozenset(_undefined(content, name)) - before))
+    return tuple(sorted(_undefined(content, name) - _undefined(base, name)))
 
 
-def _undefined(source: str, name: str) -> Iterator[str]:
+@lru_cache(maxsize=24)
+def _undefined(source: str, name: str) -> frozenset[str]:
+    return frozenset(_undefined_in(source, name))
+
+
+def _undefined_in(source: str, name: str) -> Iterator[str]:
     top = symtable.symtable(source, name, "exec")
     known = {symbol.get_name() for symbol in top.get_symbols() if _binds(symbol)} | _MODULE_NAMES | set(dir(builtins))
     known |= {

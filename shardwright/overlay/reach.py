@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from shardwright.connect.trees import SourceTree
 from shardwright.overlay.edits import ADDITIVE_PACKAGE, Edit
-from shardwright.overlay.modules import Definition, Found, Modules, import_bindings
+from shardwright.overlay.modules import Definition, Found, Modules, Shared, import_bindings
 
 REGISTRY = "model_executor/models/registry.py"
 MODEL_CODE = ("vllm.models", "vllm.model_executor.models")
@@ -48,7 +48,7 @@ class Reacher:
 
     def __init__(self, tree: SourceTree) -> None:
         self.tree = tree
-        self._parsed: dict[str, ast.Module] = {}
+        self._shared = Shared()
         self._registry: dict[str, tuple[str, str, int]] | None = None
         self._closures: dict[tuple[str, str, tuple[str, ...]], Closure | None] = {}
 
@@ -81,7 +81,7 @@ class Reacher:
         entry = self._entries().get(architecture)
         if entry is None:
             return None
-        modules = Modules(self.tree, platform, (*MODEL_CODE, *also), self._parsed)
+        modules = Modules(self.tree, platform, (*MODEL_CODE, *also), self._shared)
         found = modules.imported(entry[0], entry[1])
         if found is None or not isinstance(found.node, ast.ClassDef):
             return None
@@ -221,18 +221,16 @@ class _Walk:
         return None
 
     def _read(self, visit: _Visit) -> None:
-        local: dict[str, tuple[str, str]] = {}
+        found = self._modules.references(visit.node)
         known = self._modules.module(visit.module)
-        is_package = known.is_package if known else False
-        nodes = list(self._expressions(visit.node, visit))
-        for node in nodes:
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                local.update(import_bindings(node, visit.module, is_package))
-        for node in nodes:
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                self._call(self._named(visit.module, node, local))
-            elif isinstance(node, ast.Attribute):
-                self._attribute(visit, node, local)
+        local: dict[str, tuple[str, str]] = {}
+        for statement in found.imports:
+            local.update(import_bindings(statement, visit.module, known.is_package if known else False))
+        self.symbols.update(f"{visit.module}:{visit.qualname}.{name}" for name in found.inner)
+        for name in found.names:
+            self._call(self._named(visit.module, name, local))
+        for attribute in found.attributes:
+            self._attribute(visit, attribute, local)
 
     def _attribute(self, visit: _Visit, node: ast.Attribute, local: dict[str, tuple[str, str]]) -> None:
         if visit.owner is None or visit.place is None:
@@ -247,24 +245,6 @@ class _Walk:
                     return
         else:
             self._call(self._named(visit.module, node, local))
-
-    def _expressions(self, node: ast.AST, visit: _Visit) -> Iterator[ast.AST]:
-        """Every node that may run on this platform: no annotations, no second argument of isinstance."""
-        for name, value in ast.iter_fields(node):
-            if name in ("annotation", "returns", "type_comment"):
-                continue
-            children = value if isinstance(value, list) else [value]
-            decided = self._modules.decide(node.test) if isinstance(node, ast.If) else None
-            if (name == "body" and decided is False) or (name == "orelse" and decided is True):
-                continue
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
-                children = children[:1] if name == "args" else children
-            for child in children:
-                if isinstance(child, ast.AST):
-                    yield child
-                    if isinstance(child, Definition):
-                        self.symbols.add(f"{visit.module}:{visit.qualname}.{child.name}")
-                    yield from self._expressions(child, visit)
 
 
 def _is_super(node: ast.expr) -> bool:

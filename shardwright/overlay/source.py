@@ -7,12 +7,14 @@ import hashlib
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 Span = tuple[int, int]
 """Half-open range of line indices, counted from 0."""
 
 FOOTER_NAME = "__overlay__"
+
+_BLOCKS = ("body", "orelse", "finalbody")
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,22 @@ class Source:
         return {name: tuple(symbols) for name, symbols in found.items()}
 
     @cached_property
+    def _statements(self) -> tuple[ast.stmt, ...]:
+        found, stack = [], list(self.tree.body)
+        while stack:
+            statement = stack.pop()
+            found.append(statement)
+            for name in _BLOCKS:
+                stack.extend(getattr(statement, name, ()))
+            for holder in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+                stack.extend(holder.body)
+        return tuple(found)
+
+    @cached_property
     def simple_statements(self) -> tuple[Span, ...]:
         """Statements of more than one line that hold no other statement; nothing may be inserted inside one."""
-        statements = (node for node in ast.walk(self.tree) if isinstance(node, ast.stmt) and _is_simple(node))
-        spans = ((node.lineno - 1, node.end_lineno or node.lineno) for node in statements)
+        simple = (node for node in self._statements if _is_simple(node))
+        spans = ((node.lineno - 1, node.end_lineno or node.lineno) for node in simple)
         return tuple(span for span in spans if span[1] - span[0] > 1)
 
     @cached_property
@@ -52,7 +66,7 @@ class Source:
         """Lines that are a string and nothing else."""
         return tuple(
             (node.lineno - 1, node.end_lineno or node.lineno)
-            for node in ast.walk(self.tree)
+            for node in self._statements
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         )
 
@@ -109,8 +123,12 @@ def _without(span: Span, holes: Sequence[Span]) -> list[Span]:
     return [piece for piece in [*pieces, (start, span[1])] if piece[0] < piece[1]]
 
 
+@lru_cache(maxsize=24)
 def parse_source(data: bytes) -> Source:
-    """Read one file. SyntaxError or UnicodeDecodeError when it is not Python text."""
+    """Read one file. SyntaxError or UnicodeDecodeError when it is not Python text.
+
+    Several patches look at the same few files of an engine, so the last ones are kept.
+    """
     text = data.decode("utf-8")
     newline = "\r\n" if "\r\n" in text else "\n"
     text = text.replace("\r\n", "\n")
