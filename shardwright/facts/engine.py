@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from shardwright.connect.project import Project
-from shardwright.facts.engine_tables import EngineTable, Retired, all_tables, bundled_table, retired_names, tree_table
+from shardwright.facts.engine_tables import EngineTable, Retired, all_tables, bundled_table, retired_names
 from shardwright.layout.schema import Layout
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ class EngineFacts(Struct, frozen=True):
 def engine_facts(layout: Layout, project: Project, *, tree: SourceTree | None = None) -> EngineFacts:
     """The table of `tree` where one is given (cached by digest), else the bundled one of exactly this release."""
     if tree is not None:
+        from shardwright.facts.engine_cache import tree_table
+
         table: EngineTable | None = tree_table(tree, cache_folder(project))
     else:
         table = bundled_table(project, layout.engine.vllm)

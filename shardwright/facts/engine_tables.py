@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -12,13 +11,8 @@ from msgspec import Struct
 from shardwright.connect.project import Project
 from shardwright.errors import DeployError
 
-if TYPE_CHECKING:
-    from shardwright.connect.trees import SourceTree
-
 FOLDER = "configs/engines"
 RETIRED = f"{FOLDER}/retired.json"
-
-_CONTENT_FILES = ("engine/arg_utils.py", "envs.py", "_version.py")
 
 
 class Flag(Struct, frozen=True, omit_defaults=True):
@@ -70,7 +64,7 @@ def bundled_table(project: Project, version: str) -> EngineTable | None:
     """The table of exactly this release; None where there is none, never that of a neighbour."""
     name = release(version)
     file = project.find(f"{FOLDER}/flags-{name}.json") if name else None
-    return _decode(file) if file else None
+    return read_table(file) if file else None
 
 
 def all_tables(project: Project) -> tuple[EngineTable, ...]:
@@ -78,7 +72,7 @@ def all_tables(project: Project) -> tuple[EngineTable, ...]:
     files: dict[str, Path] = {}
     for base in reversed(project.search):
         files |= {file.name: file for file in (base / FOLDER).glob("flags-*.json")}
-    tables = [_decode(file) for file in files.values()]
+    tables = [read_table(file) for file in files.values()]
     return tuple(sorted(tables, key=lambda table: tuple(int(part) for part in table.vllm.split("."))))
 
 
@@ -86,28 +80,6 @@ def retired_names(project: Project) -> Retired:
     """The hand-written list of names that were retired before the oldest bundled table."""
     file = project.find(RETIRED)
     return msgspec.json.decode(file.read_bytes(), type=Retired) if file else Retired({}, {})
-
-
-def tree_table(tree: SourceTree, cache: Path) -> EngineTable:
-    """The table of an engine's own files, kept in `cache` under their digest."""
-    import hashlib
-
-    digest = hashlib.sha256(tree.identity.encode())
-    for name in _CONTENT_FILES:
-        digest.update(_content(tree, name))
-    file = cache / f"engine-{digest.hexdigest()[:32]}.json"
-    if file.is_file():
-        try:
-            return _decode(file)
-        except DeployError:
-            file.unlink(missing_ok=True)
-    from shardwright.connect.atomic import write_file
-    from shardwright.facts.engine_flags import extract_engine_table
-
-    table = extract_engine_table(tree, tree.vllm_version, tree.identity)
-    cache.mkdir(parents=True, exist_ok=True)
-    write_file(file, encode_table(table).encode())
-    return table
 
 
 def encode_table(table: EngineTable) -> str:
@@ -125,14 +97,8 @@ def encode_table(table: EngineTable) -> str:
     )
 
 
-def _content(tree: SourceTree, name: str) -> bytes:
-    try:
-        return tree.read(name)
-    except FileNotFoundError:
-        return b""
-
-
-def _decode(file: Path) -> EngineTable:
+def read_table(file: Path) -> EngineTable:
+    """A table from its JSON file; DeployError when it does not read."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=EngineTable)
     except (OSError, msgspec.MsgspecError) as error:

@@ -14,7 +14,8 @@ import yaml
 from shardwright.campaign.request import prepare
 from shardwright.connect.project import open_project
 from shardwright.errors import UsageError
-from shardwright.facts.engine_tables import bundled_table, release, tree_table
+from shardwright.facts.engine_cache import tree_table
+from shardwright.facts.engine_tables import bundled_table, release
 from shardwright.facts.shape import ModelShape, Quantisation
 from shardwright.gates.runner import v2_lacks
 from shardwright.plan.divisibility import obstacles

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from shardwright.errors import DeployError
+from shardwright.facts.engine_cache import tree_table
 from shardwright.facts.engine_flags import extract_engine_table
-from shardwright.facts.engine_tables import Flag, encode_table, tree_table
+from shardwright.facts.engine_tables import Flag, encode_table
 
 FILES = {
     "_version.py": "__version__ = '0.99.0'\n",
