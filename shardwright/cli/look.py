@@ -70,6 +70,11 @@ def cmd(
         show_findings(request)
         if not request.assessment.refused:
             _print_command(command, explain)
+            if command.secrets_file is not None:
+                names = ", ".join(request.deployment.secrets)
+                click.echo(
+                    f"note secrets: `deploy start` writes {names} to the mounted {command.secrets_file}", err=True
+                )
     if request.assessment.refused:
         ctx.exit(ExitCode.REFUSED)
 
