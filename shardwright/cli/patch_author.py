@@ -44,8 +44,10 @@ def check(
     Exit 0 only if each patch got the verdict on each engine that it declares under `expect`. Writes nothing, unless
     with --accept.
     """
+    from shardwright.campaign.checks import check_kept
+    from shardwright.campaign.overlays import cache_of
     from shardwright.overlay.reach import Reacher
-    from shardwright.overlay.report import accept_symbols, as_expected, check_patch
+    from shardwright.overlay.report import accept_symbols, as_expected
 
     project = open_project(os.environ)
     trees = _trees(project, wheels, images, pythons)
@@ -63,7 +65,7 @@ def check(
         for item in patches:
             if accept and item.supports(tree.vllm_version):
                 accept_symbols(item, tree)
-            verdicts = check_patch(item, tree, platform, reacher)
+            verdicts = check_kept(item, tree, platform, reacher, cache_of(project.root))
             good = good and as_expected(item, tree.vllm_version, verdicts)
             rows += [
                 {

@@ -9,7 +9,7 @@ from msgspec import Struct
 from shardwright.facts.facts import Facts
 from shardwright.facts.versions import version_in
 from shardwright.gates.finding import Finding
-from shardwright.gates.options import value_of
+from shardwright.gates.options import value_of, whole_number
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
 
@@ -108,7 +108,8 @@ def _latent_dtype(deployment: Deployment, facts: Facts) -> list[Finding]:
 
 def _block_size(deployment: Deployment) -> list[Finding]:
     text = value_of(deployment, "--block-size")
-    if text is None or not text.isdigit() or (int(text) and int(text) % _SPARSE_BLOCK == 0):
+    size = whole_number(text)
+    if size is None or (size and size % _SPARSE_BLOCK == 0):
         return []
     return [
         Finding(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardwright.facts.facts import Facts
 from shardwright.gates.attention import capabilities_of
 from shardwright.gates.finding import Finding
-from shardwright.gates.options import node_count, value_of, world_size
+from shardwright.gates.options import node_count, value_of, whole_number, world_size
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
 
@@ -34,7 +34,8 @@ def check_card_capability(deployment: Deployment, plan: Plan, facts: Facts) -> l
 
 def _parts(capability: str) -> tuple[int, int]:
     major, _, minor = capability.partition(".")
-    return (int(major) if major.isdigit() else 99, int(minor) if minor.isdigit() else 0)
+    number = whole_number(major)
+    return (99 if number is None else number, whole_number(minor) or 0)
 
 
 def check_free_memory(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:

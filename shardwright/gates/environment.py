@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardwright.facts.engine import EngineFacts
 from shardwright.facts.facts import Facts
 from shardwright.gates.finding import Finding
-from shardwright.gates.options import env_of, node_count, world_size
+from shardwright.gates.options import env_of, node_count, whole_number, world_size
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment, EnvPair
 
@@ -161,18 +161,17 @@ def _selection_findings(name: str, devices: list[str], ranks: int, platform: str
 def _container_contradiction(deployment: Deployment, chosen: dict[str, list[str]]) -> list[Finding]:
     """A container numbers its cards from 0, whatever their numbers on the host."""
     gpus = (deployment.container.gpus or "").strip("'\"")
-    passed = gpus.removeprefix("device=").split(",") if gpus.startswith("device=") else None
-    if passed is None and gpus.isdigit():
-        passed = [str(index) for index in range(int(gpus))]
+    passed = len(gpus.split(",")) if gpus.startswith("device=") else whole_number(gpus)
     if deployment.runtime != "docker" or passed is None:
         return []
     for name in ("CUDA_VISIBLE_DEVICES", "--device-ids"):
-        beyond = [part for part in chosen.get(name, []) if part.isdigit() and int(part) >= len(passed)]
+        numbers = [whole_number(part) for part in chosen.get(name, [])]
+        beyond = [number for number in numbers if number is not None and number >= passed]
         if beyond:
-            text = f"{name} names device {beyond[0]}, but container.gpus passes {len(passed)}, numbered from 0"
+            text = f"{name} names device {beyond[0]}, but container.gpus passes {passed}, numbered from 0"
             return [Finding("device-selection", "reject", text, fix=f"renumber {name} from 0, or pass all cards")]
     ranks = world_size(deployment) // node_count(deployment)
-    if len(passed) < ranks:
-        text = f"container.gpus passes {len(passed)} cards, but {ranks} ranks run on this host"
+    if passed < ranks:
+        text = f"container.gpus passes {passed} cards, but {ranks} ranks run on this host"
         return [Finding("device-selection", "reject", text, fix=f"pass {ranks} cards, or lower TP or PP")]
     return []

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from shardwright.facts.facts import Facts
 from shardwright.facts.versions import version_in
 from shardwright.gates.finding import Finding
+from shardwright.gates.options import whole_number
 from shardwright.plan.index_sharing import full_layers
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
@@ -58,4 +59,4 @@ def _indexer_layers(tensors: Iterable[str]) -> frozenset[int]:
     """Layers with indexer weights, in one pass over all names."""
     marker = ".self_attn.indexer."
     numbers = (name.partition(marker)[0].rpartition(".")[2] for name in tensors if marker in name)
-    return frozenset(int(number) for number in numbers if number.isdigit())
+    return frozenset(layer for number in numbers if (layer := whole_number(number)) is not None)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardwright.resolve.deployment import Argument, Deployment, EnvPair
+
+_WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)
 
 
 def flag_arguments(deployment: Deployment) -> Iterator[tuple[str, tuple[str, ...], Argument]]:
@@ -33,8 +36,13 @@ def value_of(deployment: Deployment, flag: str) -> str | None:
 
 def number_of(deployment: Deployment, flag: str, default: int) -> int:
     """A whole number given for a flag; the default where it is absent or does not read."""
-    value = value_of(deployment, flag)
-    return int(value) if value is not None and value.isascii() and value.isdigit() else default
+    value = whole_number(value_of(deployment, flag))
+    return default if value is None else value
+
+
+def whole_number(text: str | None) -> int | None:
+    """What plain ASCII digits mean; None for anything else, and for more digits than any size has."""
+    return int(text) if text is not None and _WHOLE.fullmatch(text) else None
 
 
 def switched_on(deployment: Deployment, flag: str) -> bool | None:

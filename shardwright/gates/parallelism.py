@@ -116,7 +116,7 @@ def check_context_parallel(deployment: Deployment, plan: Plan, facts: Facts) -> 
     prefill = number_of(deployment, "--prefill-context-parallel-size", 1)
     tensor = deployment.parallel.tensor
     findings = []
-    if prefill == 1 and tensor % decode:
+    if prefill == 1 and (decode == 0 or tensor % decode):
         why = f"the engine raises 'tp_size={tensor} must be divisible by dcp_size={decode}.'"
         findings.append(
             _context(f"TP={tensor} is not a multiple of DCP={decode}", why, f"DCP 1 to {tensor}, dividing it")

@@ -108,7 +108,7 @@ class _Composer:
                 by_file.setdefault(item.edit.relative, []).append(item)
         files = tuple(self._patched(relative, by_file[relative]) for relative in sorted(by_file))
         added = self._added([item for item in items if item.edit.op == "new_module"])
-        self._markobsolete(items)
+        self._mark_obsolete(items)
         verdicts = (*self._outside, *(self._verdict(item) for item in items))
         return Composition(tuple(file for file in files if file is not None), added, verdicts)
 
@@ -245,7 +245,7 @@ class _Composer:
                 continue
             self._refuse([item], refusals.symbol_changed(item.patch, item.edit))
 
-    def _markobsolete(self, items: Sequence[_Item]) -> None:
+    def _mark_obsolete(self, items: Sequence[_Item]) -> None:
         """A patch whose every edit stands in a pristine engine is upstream; nothing of it is needed any more."""
         for patch in self._patches:
             anchored = [item for item in items if item.patch is patch and item.edit.op != "new_module"]

@@ -86,6 +86,11 @@ def undefined_names(content: str, base: str, name: str) -> tuple[str, ...]:
     return tuple(sorted(_undefined(content, name) - _undefined(base, name)))
 
 
+def forget_names() -> None:
+    """Drop what is kept of files that were looked at, so that a measurement begins from nothing."""
+    _undefined.cache_clear()
+
+
 @lru_cache(maxsize=24)
 def _undefined(source: str, name: str) -> frozenset[str]:
     return frozenset(_undefined_in(source, name))

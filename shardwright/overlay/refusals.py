@@ -22,7 +22,7 @@ def symbol_changed(patch: Patch, edit: Edit) -> Refusal:
     return Refusal(
         Verdict.SYMBOL_CHANGED,
         f"the anchor fits, but {edit.symbol} reads otherwise than in any engine that the patch was checked on",
-        f"read what changed, then: deploy patch check {patch.id} --accept",
+        f"read the function there, then, on this engine: deploy patch check {patch.id} --accept",
     )
 
 

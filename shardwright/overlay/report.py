@@ -43,7 +43,9 @@ def accept_symbols(patch: Patch, tree: SourceTree) -> None:
     digests = []
     for edit in patch.edits_for(tree.vllm_version):
         if edit.op != "new_module" and edit.symbol and tree.exists(edit.relative):
-            digests.append((edit.id, parse_source(tree.read(edit.relative)).digest(edit.symbol)))
+            source = parse_source(tree.read(edit.relative))
+            if source.spans(edit.symbol):
+                digests.append((edit.id, source.digest(edit.symbol)))
     accept(patch.directory, digests)
 
 

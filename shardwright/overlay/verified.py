@@ -35,4 +35,11 @@ def accept(directory: str, digests: Iterable[tuple[str, str]]) -> None:
     for edit, digest in digests:
         recorded.setdefault(edit, set()).add(digest[:DIGEST_DIGITS])
     lines = ",\n".join(f' "{edit}": {json.dumps(sorted(found))}' for edit, found in sorted(recorded.items()))
-    write_file(Path(directory) / VERIFIED_FILE, f"{{\n{lines}\n}}\n".encode())
+    file = Path(directory) / VERIFIED_FILE
+    try:
+        write_file(file, f"{{\n{lines}\n}}\n".encode())
+    except OSError as error:
+        raise DeployError(
+            f"{file} cannot be written: {error.strerror}",
+            fix="copy the patch into the patches/ of your project and accept it there",
+        ) from None

@@ -223,7 +223,7 @@ def _given_gib(deployment: Deployment) -> float | None:
     if deployment.platform != "cpu":
         return None
     space = next((pair.value for pair in deployment.env if pair.name == _CPU_SPACE_ENV), None)
-    return float(space) if space and space.isascii() and space.isdigit() else None
+    return float(space) if space and space.isascii() and space.isdigit() and len(space) < 16 else None
 
 
 def _draft_layers(deployment: Deployment, facts: Facts, windows: bool) -> int:

@@ -7,15 +7,13 @@ the patched one's. `additional_config` is part of every key, and the cache's roo
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from shardwright.errors import UsageError
 from shardwright.layout.provenance import Origin
 from shardwright.layout.schema import Layout
 from shardwright.overlay.patch import Patch
-from shardwright.resolve.arguments import to_json
 from shardwright.resolve.deployment import Argument, EnvPair
+from shardwright.resolve.json_flags import with_entry
 
 RULE = "overlay-compile-cache"
 CACHE_ENV = "VLLM_CACHE_ROOT"
@@ -39,20 +37,4 @@ def cache_env(layout: Layout, patches: Sequence[Patch], overlay_key: str) -> tup
 
 def with_cache_key(arguments: Sequence[Argument], overlay_key: str) -> tuple[Argument, ...]:
     """The arguments with the overlay's key in `--additional-config`, beside what the layout says there."""
-    kept = [argument for argument in arguments if argument.tokens[0] != _FLAG]
-    config: dict[str, object] = {}
-    for argument in arguments:
-        if argument.tokens[0] == _FLAG:
-            config |= _given(argument)
-    config[CONFIG_KEY] = overlay_key
-    return (*kept, Argument((_FLAG, to_json(config)), Origin("rule", RULE)))
-
-
-def _given(argument: Argument) -> Mapping[str, object]:
-    try:
-        value = json.loads(argument.tokens[1])
-    except (ValueError, IndexError):
-        value = None
-    if not isinstance(value, dict):
-        raise UsageError(f"{argument.origin}: serve.additional_config: expected a map", fix="write it as a YAML map")
-    return value
+    return with_entry(arguments, _FLAG, CONFIG_KEY, overlay_key, RULE)

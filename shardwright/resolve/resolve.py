@@ -23,6 +23,7 @@ from shardwright.overlay.targets import series_key, targets
 from shardwright.resolve import compile_cache, rules
 from shardwright.resolve.arguments import serve_arguments, to_json
 from shardwright.resolve.deployment import Argument, Deployment, EnvPair, Mount, OverlayPlan, RuleNote
+from shardwright.resolve.weight_tracking import with_weight_tracking
 
 # Where the official CUDA images keep the package; another image says so with engine.package_root.
 OFFICIAL_PACKAGE_ROOT = "/usr/local/lib/python3.12/dist-packages/vllm"
@@ -108,6 +109,7 @@ def _arguments(layout: Layout, deployment: Deployment) -> tuple[Argument, ...]:
     arguments += serve_arguments(layout)
     if deployment.overlay is not None and compile_cache.needs_own_cache(deployment.patches):
         arguments = [*compile_cache.with_cache_key(arguments, deployment.overlay.key)]
+    arguments = [*with_weight_tracking(arguments, deployment.patches)]
     speculation = deployment.speculation
     if speculation.active:
         config = {"method": speculation.method, "num_speculative_tokens": speculation.draft_tokens}

@@ -28,6 +28,13 @@ schema: shardwright/v1
 name: demo
 extends: base/glm53-a100.yaml
 """
+LOCAL = """\
+schema: shardwright/v1
+name: demo
+extends: base/tiny-cpu.yaml
+parallel: {pipeline: 2}
+patches: [pp-cpu-eager]
+"""
 
 
 class Result(NamedTuple):

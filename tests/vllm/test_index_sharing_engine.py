@@ -1,7 +1,7 @@
 """The index patches in a real engine: a tiny GLM with sparse attention, on the CPU, answers compared with `==`.
 
 Stages of 4 and 8 layers put the boundary in front of layer 4, which shares the rows of layer 2. Each engine is started
-once and its answers are used by several tests. The engines begin with memory that was used differently before, so what
+once and its answers are used by several tests. The engines load into memory that was used differently before, so what
 depends on memory that nobody wrote shows, and what is equal does not depend on it.
 """
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -10,18 +12,15 @@ from vllm.distributed import get_pp_group
 from vllm.v1.worker.cpu_worker import CPUWorker
 
 USED_MEMORY_ENV = "DSA_REFERENCE_USED_MEMORY"
-"""Seed of what the memory holds before the model is loaded. A fresh process is often given zeros, one whose allocator
+"""Seed of what memory holds before anything is written to it. A fresh process is often given zeros, one whose allocator
 has been at work is not; what a model reads without having written it shows only in the second."""
-
-_INDEXER_WEIGHT_SIZES = (2048 * 64, 144 * 128)
-_BLOCKS_OF_EACH = 48
 
 
 class ReferenceWorker(CPUWorker):
     def load_model(self, *arguments: Any, **settings: Any) -> Any:
-        if seed := os.environ.get(USED_MEMORY_ENV):
-            self._kept = leave_used_memory(int(seed))
-        return super().load_model(*arguments, **settings)
+        seed = os.environ.get(USED_MEMORY_ENV)
+        with used_memory(int(seed)) if seed else nullcontext():
+            return super().load_model(*arguments, **settings)
 
     def compile_or_warm_up_model(self) -> Any:
         result = super().compile_or_warm_up_model()
@@ -33,14 +32,19 @@ class ReferenceWorker(CPUWorker):
         return result
 
 
-def leave_used_memory(seed: int) -> list[torch.Tensor]:
-    """Fill and free blocks of the sizes that an indexer's weights have. What is returned keeps them from the system."""
-    draw = torch.Generator().manual_seed(seed)
-    kept = []
-    for size in _INDEXER_WEIGHT_SIZES:
-        blocks = []
-        for _block in range(_BLOCKS_OF_EACH):
-            blocks.append(torch.randn(size, generator=draw))
-            kept.append(torch.ones(1024))
-        del blocks
-    return kept
+@contextmanager
+def used_memory(seed: int) -> Iterator[None]:
+    """Within it `torch.empty` returns what it promises: any values at all, and others for another seed."""
+    draw, empty = torch.Generator().manual_seed(seed), torch.empty
+
+    def used(*sizes: Any, **settings: Any) -> torch.Tensor:
+        made = empty(*sizes, **settings)
+        if made.device.type == "cpu" and made.is_floating_point():
+            made.copy_(torch.randn(made.shape, generator=draw, dtype=torch.float32, device="cpu"))
+        return made
+
+    torch.empty = used
+    try:
+        yield
+    finally:
+        torch.empty = empty

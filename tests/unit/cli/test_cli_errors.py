@@ -106,7 +106,9 @@ def test_ctrl_c_ends_with_130_and_one_word():
         "look.load = stop\n"
         "m.main(['cmd'])\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=clean_environment(), capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=clean_environment(), capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "interrupted")
 
 
@@ -127,8 +129,10 @@ def test_a_reader_that_went_away_gets_no_complaint(words: tuple[str, ...]):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_is_one_line_and_no_success():
-    with open("/dev/full", "w") as full:
-        done = subprocess.run([*DEPLOY, "cmd"], cwd=ROOT, env=clean_environment(), stdout=full, stderr=subprocess.PIPE, text=True)
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*DEPLOY, "cmd"], cwd=ROOT, env=clean_environment(), stdout=full, stderr=subprocess.PIPE, text=True
+        )
     assert done.returncode == 1
     assert "error: No space left on device" in done.stderr
 
@@ -145,8 +149,9 @@ def test_the_command_runs_from_a_checkout_and_from_anywhere(tmp_path: Path):
 def test_a_working_directory_that_is_gone_is_one_line(tmp_path: Path):
     gone = tmp_path / "gone"
     gone.mkdir()
-    script = f"import os, sys; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r}); os.execv(sys.executable, {[*DEPLOY, 'cmd']!r})"
-    done = subprocess.run([sys.executable, "-c", script], env=clean_environment(), capture_output=True, text=True)
+    script = "import os, sys; os.chdir(sys.argv[1]); os.rmdir(sys.argv[1]); os.execv(sys.argv[2], sys.argv[2:])"
+    words = [sys.executable, "-c", script, str(gone), *DEPLOY, "cmd"]
+    done = subprocess.run(words, env=clean_environment(), capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("error: No such file or directory")
     assert "Traceback" not in done.stderr

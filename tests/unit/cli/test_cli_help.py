@@ -10,7 +10,8 @@ from collections.abc import Callable
 import click
 import pytest
 
-from shardwright.cli.main import COMMANDS, LazyGroup, cli as group
+from shardwright.cli.main import COMMANDS, LazyGroup
+from shardwright.cli.main import cli as group
 from tests.unit.helpers import ROOT, Result, clean_environment
 
 Cli = Callable[..., Result]

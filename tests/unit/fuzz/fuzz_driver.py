@@ -42,6 +42,10 @@ def call(root: Path, *words: str, environ: Mapping[str, str] | None = None) -> R
     return Result(code, *texts)
 
 
+def tokens(text: str) -> list[str]:
+    return text.split()
+
+
 def hold(result: Result, *places: str) -> None:
     """Exit 0, 1 or 64, no traceback, no secret; and a usage error names one of `places`."""
     text = result.out + result.err

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardwright.campaign.request import prepare
 from shardwright.connect.project import Project
-from tests.unit.fuzz.fuzz_driver import call, hold, profile
+from tests.unit.fuzz.fuzz_driver import call, hold, profile, tokens
 from tests.unit.helpers import BASE, ROOT, SHIPPED
 
 PLACES = ("configs/", "demo.yaml", "--set ", "env ")
@@ -28,10 +28,10 @@ for _data in MERGED.values():
 
 SCRAPS = st.sampled_from(
     [
-        *"[]{}:,-?&*!|>'\"%@`#~ \n\t",
-        *(": ", "- ", "\n  ", "\n- ", "&a ", "*a", "<<: ", "!!str ", "---\n", "...\n", "\\x00", "\u2028", "\ufeff", "🙂"),
-        *("schema", "name", "model", "engine", "serve", "env", "secrets", "extends", "parallel", "container"),
-        *("1", "0.10", "-1", "null", "true", "no", "1e999", "9" * 400, "shardwright/v1", "\x00", "\x85"),
+        *"[]{}:,-?&*!|>'\"%@`#~ \n\t\x00\x85\u2028\ufeff🙂",
+        *[": ", "- ", "\n  ", "\n- ", "&a ", "<<: ", "!!str ", "---\n", "...\n", "9" * 400],
+        *tokens("*a \\x00 schema name model engine serve env secrets extends parallel container shardwright/v1"),
+        *tokens("1 0.10 -1 null true no 1e999"),
     ]
 )
 LEAVES = st.one_of(
@@ -41,7 +41,7 @@ LEAVES = st.one_of(
     st.integers(min_value=10**300, max_value=10**301),
     st.floats(),
     st.text(max_size=20),
-    st.sampled_from(["", " ", "-", "--x", "/", "..", "~", "a" * 5000, "\x00", "1,2,", "127.0.0.1:0:0", "0.30.0", "²", "é"]),
+    st.sampled_from(["", " ", "a" * 5000, "9" * 5000, "\x00", *tokens("- --x / .. ~ 1,2, 127.0.0.1:0:0 0.30.0 ² é")]),
 )
 VALUES = st.recursive(
     LEAVES,
@@ -101,7 +101,9 @@ def test_no_line_left_out_doubled_or_moved_ends_in_a_traceback(root: Path, name:
 
 @profile(500)
 @given(name=st.sampled_from(SHIPPED), form=FORMS, data=st.data())
-def test_no_value_of_another_type_ends_in_a_traceback(root: Path, name: str, form: tuple[str, ...], data: st.DataObject):
+def test_no_value_of_another_type_ends_in_a_traceback(
+    root: Path, name: str, form: tuple[str, ...], data: st.DataObject
+):
     layout = copy.deepcopy(MERGED[name])
     for _ in range(data.draw(st.integers(1, 2))):
         place = data.draw(st.sampled_from(paths(layout)))
@@ -112,10 +114,13 @@ def test_no_value_of_another_type_ends_in_a_traceback(root: Path, name: str, for
     judge(root, json.dumps(layout, ensure_ascii=False).encode(errors="replace"), *form)
 
 
+SECTIONS = tokens("serve env secrets patches allow nodes container capacity probes wait")
+
+
 @profile(100)
 @given(
     extra=st.dictionaries(
-        st.sampled_from(["serve", "env", "secrets", "patches", "allow", "nodes", "container", "capacity", "probes", "wait"]),
+        st.sampled_from(SECTIONS),
         VALUES,
         min_size=1,
         max_size=3,
@@ -124,6 +129,51 @@ def test_no_value_of_another_type_ends_in_a_traceback(root: Path, name: str, for
 def test_no_added_section_ends_in_a_traceback(root: Path, extra: dict[str, Any]):
     layout = {**MERGED["glm53-tp8pp1"], **extra}
     judge(root, json.dumps(layout, ensure_ascii=False).encode(errors="replace"))
+
+
+# Flags and variables whose values a gate or the planner reads as numbers, lists or JSON.
+READ_FLAGS = tokens(
+    "block-size data-parallel-size data-parallel-size-local decode-context-parallel-size prefill-context-parallel-size "
+    "nnodes node-rank master-port gpu-memory-utilization kv-cache-memory-bytes num-gpu-blocks-override max-num-seqs "
+    "max-num-batched-tokens max-model-len kv-cache-dtype dtype device-ids hf-overrides compilation-config "
+    "speculative-config kv-transfer-config attention-backend all2all-backend swap-space cpu-offload-gb tokenizer "
+    "num-redundant-experts eplb-config enable-expert-parallel quantization load-format"
+)
+READ_VARIABLES = tokens(
+    "VLLM_CPU_KVCACHE_SPACE VLLM_ENGINE_READY_TIMEOUT_S VLLM_USE_V2_MODEL_RUNNER VLLM_PP_LAYER_PARTITION "
+    "CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES NCCL_ALGO NCCL_PROTO NCCL_SOCKET_IFNAME NCCL_MAX_NCHANNELS PYTHONPATH "
+    "PYTORCH_CUDA_ALLOC_CONF VLLM_CACHE_ROOT VLLM_ATTENTION_BACKEND"
+)
+
+
+@profile(250)
+@given(
+    name=st.sampled_from(SHIPPED),
+    serve=st.dictionaries(st.sampled_from(READ_FLAGS), VALUES, max_size=2),
+    env=st.dictionaries(st.sampled_from(READ_VARIABLES), LEAVES, max_size=2),
+    gpus=st.one_of(st.just("all"), LEAVES),
+)
+def test_no_flag_or_variable_that_a_gate_reads_ends_in_a_traceback(
+    root: Path, name: str, serve: dict[str, Any], env: dict[str, Any], gpus: Any
+):
+    layout = copy.deepcopy(MERGED[name])
+    layout["serve"] = {**(layout.get("serve") or {}), **serve}
+    layout["env"] = {**(layout.get("env") or {}), **env}
+    layout["container"] = {**(layout.get("container") or {}), "gpus": gpus}
+    judge(root, json.dumps(layout, ensure_ascii=False).encode(errors="replace"))
+
+
+@pytest.mark.parametrize("number", ["²", "9" * 5000, "99999999999", "0", "-1", "1e400", "nan", ""])
+@pytest.mark.parametrize("name", ["glm53-tp4pp2", "tiny-cpu-pp2"])
+def test_no_number_of_another_script_or_size_ends_in_a_traceback(root: Path, name: str, number: str):
+    for flag in READ_FLAGS:
+        layout = {**MERGED[name], "serve": {**MERGED[name]["serve"], flag: number}}
+        judge(root, json.dumps(layout, ensure_ascii=False).encode())
+    for variable in READ_VARIABLES:
+        layout = {**MERGED[name], "env": {**MERGED[name]["env"], variable: number}}
+        judge(root, json.dumps(layout, ensure_ascii=False).encode())
+    layout = {**MERGED[name], "container": {**MERGED[name]["container"], "gpus": number}}
+    judge(root, json.dumps(layout, ensure_ascii=False).encode())
 
 
 @pytest.mark.parametrize(

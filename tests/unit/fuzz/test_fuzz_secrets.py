@@ -21,7 +21,8 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("layout", [*SHIPPED, "demo"])
 @pytest.mark.parametrize(
-    "words", [("cmd",), ("cmd", "--json"), ("cmd", "--explain"), ("check",), ("check", "--json"), ("defaultcheck", "--update")]
+    "words",
+    [("cmd",), ("cmd", "--json"), ("cmd", "--explain"), ("check",), ("check", "--json"), ("defaultcheck", "--update")],
 )
 def test_no_secret_is_shown(root: Path, layout: str, words: tuple[str, ...]):
     result = call(root, words[0], layout, *words[1:])

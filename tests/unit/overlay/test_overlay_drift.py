@@ -77,6 +77,23 @@ def test_a_function_that_was_rewritten_blocks_until_somebody_looked(
     assert len(recorded["one"]) == 2
 
 
+def test_a_record_that_cannot_be_written_is_one_clear_error(
+    tree: MemoryTree, make_patch: MakePatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("shardwright.overlay.verified.write_file", refuse)
+    with pytest.raises(DeployError, match="cannot be written: Permission denied"):
+        accept_symbols(make_patch(), tree)
+
+
+def test_a_symbol_that_is_not_there_is_not_accepted(tree: MemoryTree, make_patch: MakePatch) -> None:
+    patch = make_patch(edit(symbol="Worker.gone"))
+    accept_symbols(patch, tree)
+    assert "one" not in json.loads((Path(patch.directory) / "verified.json").read_text())
+
+
 def test_another_function_of_the_file_may_change_freely(tree: MemoryTree, make_patch: MakePatch) -> None:
     patch = make_patch()
     accept_symbols(patch, tree)

@@ -45,6 +45,16 @@ def test_an_imported_diff_gives_exactly_the_lines_that_it_wanted(
     assert all(len(place.find.splitlines()) <= 4 for spec in patch.edits for place in spec.places)
 
 
+def test_the_edits_of_one_diff_do_not_want_the_same_lines(tree: MemoryTree, tmp_path: Path) -> None:
+    old = "def f():\n    a = 1\n    x = g()\n    x = g()\n    return x\n"
+    new = "def f():\n    a = 2\n    x = g()\n    y = 1\n    x = g()\n    return x\n"
+    tree.files["worker.py"] = old.encode()
+    patch = import_diff(diff(new, old), tree, tmp_path / "mine", **ABOUT)
+    composition = compose([patch], tree)
+    assert composition.problems == ()
+    assert composition.contents()["worker.py"].decode().rpartition("__overlay__")[0] == new
+
+
 def test_what_was_imported_survives_lines_that_move(tree: MemoryTree, tmp_path: Path) -> None:
     patch = import_diff(diff(EDITED), tree, tmp_path / "mine", **ABOUT)
     tree.files["worker.py"] = b"import sys\n\nX = sys\n" * 9 + WORKER

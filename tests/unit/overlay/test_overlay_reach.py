@@ -127,6 +127,27 @@ def test_a_method_that_is_replaced_without_super_does_not_run(tree: MemoryTree) 
     assert Reacher(tree).reached(at("Generic.load"), ["Served"], "cuda") is False
 
 
+def test_a_branch_for_another_platform_is_not_followed(tree: MemoryTree) -> None:
+    tree.files["models/served/__init__.py"] = SERVED + (
+        b"if current_platform.is_rocm():\n    from .amd import AmdModel as Served\n"
+    )
+    tree.files["models/served/amd.py"] = b"class AmdModel:\n    def __init__(self):\n        self.x = 1\n"
+    tree.files["models/served/fast.py"] = FAST.replace(
+        b"        skip_rows",
+        b"        if current_platform.is_cuda():\n            One()\n"
+        b"        else:\n            Two()\n        skip_rows",
+    ) + (
+        b"\n\nclass One:\n    def __init__(self):\n        self.x = 1\n"
+        b"\n\nclass Two:\n    def __init__(self):\n        self.x = 1\n"
+    )
+    reacher = Reacher(tree)
+    assert reacher.reached(at("FastModel.load", "vllm.models.served.fast"), ["Served"], "cuda") is True
+    assert reacher.reached(at("AmdModel.__init__", "vllm.models.served.amd"), ["Served"], "rocm") is True
+    assert reacher.reached(at("AmdModel.__init__", "vllm.models.served.amd"), ["Served"], "cuda") is False
+    assert reacher.reached(at("One.__init__", "vllm.models.served.fast"), ["Served"], "cuda") is True
+    assert reacher.reached(at("Two.__init__", "vllm.models.served.fast"), ["Served"], "cuda") is False
+
+
 def test_what_cannot_be_followed_is_unknown_and_never_unreached(tree: MemoryTree) -> None:
     reacher = Reacher(tree)
     assert reacher.reached(at("Worker.run", "vllm.v1.worker"), ["Served"], "cuda") is None

@@ -19,12 +19,11 @@ from shardwright.layout.provenance import Origin
 from shardwright.render.command import Part, RenderedCommand, render
 from shardwright.render.explain import explain_rows
 from shardwright.render.shell import shell_lines
-from tests.unit.helpers import BASE, GLM, ROOT, SHIPPED, request_for
+from tests.unit.helpers import BASE, GLM, LOCAL, ROOT, SHIPPED, request_for
 
 TOKENS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
-LOCAL = "schema: shardwright/v1\nname: demo\nextends: base/tiny-cpu.yaml\nparallel: {pipeline: 2}\npatches: [pp-cpu-eager]\n"
 NASTY = (
-    "serve:\n  chat_template: \"it's \\\"quoted\\\" $HOME `id` \\\\ !x\"\n  stop: \"a\\nb\\tc\"\n"
+    'serve:\n  chat_template: "it\'s \\"quoted\\" $HOME `id` \\\\ !x"\n  stop: "a\\nb\\tc"\n'
     "  system: 'préfixe 你好 \u2028 🙂'\n  glob: '*?[a]{b,c}~'\n  empty: ''\n  dash: --x y\n"
     "env:\n  A: \"two words\"\n  B: \"$(reboot); 'x'\"\n  C: \"line\\nline\"\n  D: ''\n  E: '=#&|<>'\n"
 )
@@ -79,7 +78,10 @@ def test_explain_leaves_out_no_token(name: str):
 
 def test_explain_names_the_right_origin_for_each_kind(tmp_path: Path):
     request = request_for(tmp_path, GLM + "parallel: {pipeline: 2}\npatches: [pp-index-transport]\n", {"PORT": "9001"})
-    rows = {(row.kind, row.tokens.split(" ")[0], row.tokens.split(" ")[-1]): row.origin for row in explain_rows(render(request.deployment))}
+    rows = {
+        (row.kind, row.tokens.split(" ")[0], row.tokens.split(" ")[-1]): row.origin
+        for row in explain_rows(render(request.deployment))
+    }
     assert rows[("command", "--publish", "127.0.0.1:9001:8000")] == "env PORT"
     assert rows[("command", "--shm-size", "64g")].startswith("configs/layouts/base/a100-80g-x8.yaml:")
     assert rows[("command", "--stop-timeout", "30")] == "rule container-stop-timeout-s"

@@ -8,9 +8,8 @@ from pathlib import Path
 from shardwright.campaign.request import Request
 from shardwright.render.command import render
 from shardwright.render.golden import golden_diff, golden_text
-from tests.unit.helpers import GLM, request_for
+from tests.unit.helpers import GLM, LOCAL, request_for
 
-LOCAL = "schema: shardwright/v1\nname: demo\nextends: base/tiny-cpu.yaml\nparallel: {pipeline: 2}\npatches: [pp-cpu-eager]\n"
 TEXT = GLM + "parallel: {pipeline: 2, layer_partition: [41, 37]}\npatches: [pp-index-transport]\n"
 
 
@@ -37,7 +36,11 @@ def test_a_golden_file_keeps_order_one_token_per_line_and_every_pair(tmp_path: P
     request = request_for(tmp_path, TEXT)
     data = json.loads(golden(request))
     flags = [token for token in data["argv"] if token.startswith("--")]
-    assert flags.index("--tensor-parallel-size") < flags.index("--pipeline-parallel-size") < flags.index("--speculative-config")
+    assert (
+        flags.index("--tensor-parallel-size")
+        < flags.index("--pipeline-parallel-size")
+        < flags.index("--speculative-config")
+    )
     assert data["env"]["VLLM_PP_LAYER_PARTITION"] == "41,37"
     assert set(data["env"]) == {pair.name for pair in request.deployment.env}
     assert data["secrets"] == ["HF_TOKEN", "VLLM_API_KEY"]

@@ -50,6 +50,25 @@ def test_an_additional_config_that_is_no_map_is_one_clear_error(tmp_path: Path) 
         request_for(tmp_path, GLM + TRANSPORT + "serve: {additional_config: [1]}\n")
 
 
+RECOMPUTE = "patches: [pp-index-recompute]\n"
+
+
+def loader_config(request: Request) -> dict[str, object] | None:
+    flag = "--model-loader-extra-config"
+    given = [item.tokens[1] for item in request.deployment.engine_args if item.tokens[0] == flag]
+    return json.loads(given[0]) if given else None
+
+
+def test_recompute_is_never_run_without_weight_tracking(tmp_path: Path) -> None:
+    assert loader_config(request_for(tmp_path / "a", GLM + RECOMPUTE)) == {"enable_weights_track": True}
+    own = "serve: {model_loader_extra_config: {mine: 1}}\n"
+    assert loader_config(request_for(tmp_path / "b", GLM + RECOMPUTE + own)) == {
+        "mine": 1,
+        "enable_weights_track": True,
+    }
+    assert loader_config(request_for(tmp_path / "c", GLM + TRANSPORT)) is None
+
+
 def test_another_patch_or_engine_is_another_key(tmp_path: Path) -> None:
     keys = {
         values(request_for(tmp_path / str(index), GLM + text))[0]

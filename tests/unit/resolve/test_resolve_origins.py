@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.campaign.request import Request
-from tests.unit.helpers import BASE, GLM, ROOT, request_for
+from tests.unit.helpers import BASE, GLM, LOCAL, ROOT, request_for
 
 
 def origin_of(request: Request, flag: str) -> str:
@@ -82,8 +82,7 @@ def test_the_model_is_mounted_where_the_engine_looks_for_it(
 
 
 def test_the_local_engine_is_given_the_host_path_and_no_mounts(tmp_path: Path):
-    text = "schema: shardwright/v1\nname: demo\nextends: base/tiny-cpu.yaml\nparallel: {pipeline: 2}\npatches: [pp-cpu-eager]\n"
-    deployment = request_for(tmp_path, text).deployment
+    deployment = request_for(tmp_path, LOCAL).deployment
     assert deployment.mounts == ()
     assert deployment.engine_args[0].tokens[0].startswith("/")
     assert deployment.overlay is not None
