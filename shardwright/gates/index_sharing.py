@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from shardwright.facts.facts import Facts
 from shardwright.facts.model import IndexRule, ModelFacts
 from shardwright.gates.finding import Finding
+from shardwright.overlay.patch import Patch
 from shardwright.plan.index_sharing import full_layers, nearest_aligned_split
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
@@ -72,7 +73,7 @@ def _orphan_findings(
     deployment: Deployment, plan: Plan, facts: Facts, rule: IndexRule, model: ModelFacts
 ) -> list[Finding]:
     orphans = plan.orphans
-    if not orphans or any(REMEDY in patch.remedies for patch in deployment.patches):
+    if not orphans or any(_covers(patch, model) for patch in deployment.patches):
         return []
     recompute = [patch.id for patch in deployment.patches if RECOMPUTE_REMEDY in patch.remedies]
     if recompute:
@@ -94,6 +95,11 @@ def _orphan_findings(
             evidence=_evidence(plan),
         )
     ]
+
+
+def _covers(patch: Patch, model: ModelFacts) -> bool:
+    """Whether a patch remedies orphans of this very model: the edits must lie in the code that serves it."""
+    return REMEDY in patch.remedies and (not patch.reach.models or model.architecture in patch.reach.models)
 
 
 def _recompute(patch: str, orphans: Sequence[int], facts: Facts, model: ModelFacts) -> Finding:

@@ -155,3 +155,11 @@ def test_recompute_by_its_old_name_is_the_same_patch(tmp_path: Path):
 
 def test_recompute_on_an_aligned_split_has_nothing_to_say(tmp_path: Path):
     assert pp_dsa(tmp_path, "42,36", RECOMPUTE) == []
+
+
+def test_a_remedy_for_another_architecture_does_not_cover_this_one(tmp_path: Path):
+    text = GLM + "patches: [pp-index-transport]\nparallel: {tensor: 4, pipeline: 2, layer_partition: [39, 39]}\n"
+    assert findings(request_for(tmp_path, text), "pp-dsa") == []
+    other = text + "serve: {hf_overrides: {architectures: [HYV4ForCausalLM]}}\n"
+    (finding,) = findings(request_for(tmp_path, other), "pp-dsa")
+    assert finding.verdict == "reject" and "39,40,41" in finding.message

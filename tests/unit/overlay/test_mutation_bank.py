@@ -27,7 +27,7 @@ EXPECTED = {
     "applied before": {"OBSOLETE"},
     "twin": {"ANCHOR_GONE"},
 }
-PER_FILE = 8
+PER_FILE = 6
 
 
 @pytest.fixture(scope="module")
