@@ -59,7 +59,7 @@ def resolve(layout: Layout, facts: Facts, table: SpecTable, project: Project) ->
         partition=_canonical(partition),
         speculation=speculation,
         engine_args=(),
-        env=(*_env(layout, partition), *overlays.env),
+        env=(*_without(_env(layout, partition), overlays.env), *overlays.env),
         secrets=layout.secrets,
         mounts=(*_uncovered(model_mounts, user_mounts), *user_mounts, *overlays.mounts),
         patches=overlays.patches,
@@ -137,6 +137,11 @@ def _container_origins(layout: Layout) -> dict[str, Origin]:
     return {key: origin for key, origin in found.items() if origin is not None}
 
 
+def _without(pairs: Sequence[EnvPair], replaced: Sequence[EnvPair]) -> tuple[EnvPair, ...]:
+    names = {pair.name for pair in replaced}
+    return tuple(pair for pair in pairs if pair.name not in names)
+
+
 def _canonical(partition: str | None) -> str | None:
     return None if partition is None else ",".join(part.strip(" \t") for part in partition.split(","))
 
@@ -195,7 +200,9 @@ def _overlays(layout: Layout, project: Project) -> _Overlays:
     env = compile_cache.cache_env(layout, usable, OverlayPlan(str(directory), None).key)
     if layout.runtime == "local":
         plan = OverlayPlan(str(directory), None)
-        farm = EnvPair("PYTHONPATH", plan.farm, Origin("rule", "overlay-link-farm"))
+        # A PYTHONPATH of the layout stays, behind the patched package.
+        path = ":".join(part for part in (plan.farm, layout.raw("env", "PYTHONPATH")) if part)
+        farm = EnvPair("PYTHONPATH", path, Origin("rule", "overlay-link-farm"))
         return _Overlays(patches, unknown, plan, (), (farm, *env))
     root = layout.engine.package_root or OFFICIAL_PACKAGE_ROOT
     mounts = _overlay_mounts(usable, layout.engine.vllm, directory, root)

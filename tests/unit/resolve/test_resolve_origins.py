@@ -108,3 +108,14 @@ def test_a_shipped_model_file_is_found_from_any_project(tmp_path: Path):
 def test_the_served_name_is_always_a_name(tmp_path: Path, name: str):
     served = request_for(tmp_path, BASE + f"serve: {{served_model_name: {name}}}\n").deployment.served_model_name
     assert served == ("a" if name == "a" else "org/model")
+
+
+def test_a_python_path_of_the_layout_stays_behind_the_patched_package(tmp_path: Path) -> None:
+    text = (
+        "schema: shardwright/v1\nname: demo\nruntime: local\nmodel: {path: configs/models/needle-tiny}\n"
+        "engine: {vllm: '0.30.0', platform: cpu, python: .venv/bin/python}\npatches: [pp-cpu-eager]\n"
+        "env: {PYTHONPATH: /opt/plugins}\n"
+    )
+    values = [pair.value for pair in request_for(tmp_path, text).deployment.env if pair.name == "PYTHONPATH"]
+    assert len(values) == 1
+    assert values[0].endswith(".farm:/opt/plugins")
