@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import subprocess
 from collections import Counter
@@ -82,6 +83,9 @@ def _required() -> list[str]:
 
 
 def pytest_sessionstart() -> None:
+    # A shell starts background jobs with Ctrl-C ignored, and children inherit that; tests of Ctrl-C need it back.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for tier in _required():
         if tier not in PROBLEMS:
             raise pytest.UsageError(f"REQUIRE_TIERS: there is no tier {tier!r}; there are {', '.join(PROBLEMS)}")
