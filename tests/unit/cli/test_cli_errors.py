@@ -107,7 +107,7 @@ def test_ctrl_c_ends_with_130_and_one_word():
         "m.main(['cmd'])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, env=clean_environment(), capture_output=True, text=True
+        [sys.executable, "-c", script], cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "interrupted")
 
