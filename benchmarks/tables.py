@@ -77,14 +77,37 @@ def virtual_tp(record: Record) -> str:
     )
 
 
-TABLES: dict[str, Callable[[Record], str]] = {"startup": startup, "transport": transport, "virtual_tp": virtual_tp}
+def patch_check(record: Record) -> str:
+    names = {
+        "first_check_over_git_apply": "first `deploy patch check` / `git apply --check` of the same edits",
+        "check_again_over_git_apply": "the same check repeated, with kept verdicts / the same",
+        "build_over_ast_parse": "build of the whole series / one `ast.parse` of the same files",
+    }
+    rows = [f"| {text} | {record[key]['median']} | {record[key]['worst']} |" for key, text in names.items()]
+    head = ["| ratio | median | worst |", "|---|---|---|"]
+    counts = f"{record['patches']} patches over {record['releases']} releases; {record['files_built']} files built."
+    return "\n".join([counts, "", *head, *rows])
+
+
+def text(record: Record) -> str:
+    return f"```\n{record['text'].rstrip()}\n```"
+
+
+TABLES: dict[str, Callable[[Record], str]] = {
+    "startup": startup,
+    "transport": transport,
+    "virtual_tp": virtual_tp,
+    "patch_check": patch_check,
+    "text": text,
+}
 
 
 def rendered(page: str) -> str:
     """The page with every table made anew from its record."""
 
     def table(match: re.Match[str]) -> str:
-        record = json.loads((RESULTS / match[3]).read_text())
+        stored = (RESULTS / match[3]).read_text()
+        record = json.loads(stored) if match[3].endswith(".json") else {"text": stored}
         return f"{match[1]}{TABLES[match[2]](record)}\n{match[4]}"
 
     return _BLOCK.sub(table, page)
