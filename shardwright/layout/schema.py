@@ -237,13 +237,6 @@ def decode_layout(document: Document, file: str) -> Layout:
     for section in (model, parallel, speculative, wait):
         section.finish()
     top.finish()
-    if layout.secrets and layout.engine.entrypoint == () and layout.engine.command is None:
-        raise engine.error(
-            "entrypoint",
-            "an empty entrypoint and secrets exclude each other",
-            why="a shell reads the secrets and then becomes the engine, so it must be told the engine's command",
-            fix="write entrypoint: [vllm, serve]",
-        )
     return layout
 
 

@@ -233,11 +233,3 @@ def test_secrets_by_name_are_accepted(tmp_path: Path):
 def test_no_port_is_published_wider_than_written(tmp_path: Path, publish: str, expected: tuple[str, int, int]):
     container = request_for(tmp_path, BASE + f"container: {{publish: {publish}}}\n").layout.container
     assert (container.publish_host, container.publish_port, container.container_port) == expected
-
-
-def test_secrets_without_a_known_command_are_refused(tmp_path: Path):
-    # A shell would read the secrets and then run the model's path as if it were a program.
-    text = BASE.replace("engine: {", "engine: {entrypoint: [], ") + "secrets: [HF_TOKEN]\n"
-    assert "entrypoint" in text
-    assert "engine.entrypoint: an empty entrypoint and secrets exclude each other" in refusal(tmp_path, text).what
-    request_for(tmp_path, text.replace("entrypoint: []", "entrypoint: [vllm, serve]"))
