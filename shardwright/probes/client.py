@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from shardwright.probes.sse import EventSplitter
@@ -61,7 +61,11 @@ GREEDY = Sampler(temperature=0.0, top_p=1.0, seed=0)
 
 @dataclass(frozen=True)
 class Request:
-    """One prompt with its sampler. `extensions` is off for servers that refuse fields outside the OpenAI interface."""
+    """One prompt with its sampler. `extensions` is off for servers that refuse fields outside the OpenAI interface.
+
+    `messages` (chat) or `prompt_ids` (completions, token ids) take the place of `prompt` where they are given.
+    `fields` are further fields of the body, sent as they are (tools, stop, cache_salt, logprobs, ...).
+    """
 
     model: str
     prompt: str
@@ -69,6 +73,9 @@ class Request:
     max_tokens: int
     sampler: Sampler
     extensions: bool = True
+    messages: tuple[Mapping[str, Any], ...] = ()
+    prompt_ids: tuple[int, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def path(self) -> str:
@@ -78,16 +85,25 @@ class Request:
         """The JSON body."""
         body: dict[str, Any] = {"model": self.model, "max_tokens": self.max_tokens, "n": 1, "stream": stream}
         if self.api == "chat":
-            body["messages"] = [{"role": "user", "content": self.prompt}]
+            body["messages"] = list(self.messages) or [{"role": "user", "content": self.prompt}]
         else:
-            body["prompt"] = self.prompt
+            body["prompt"] = list(self.prompt_ids) or self.prompt
         body.update(self.sampler.fields(), return_token_ids=True)
         if stream:
             body["stream_options"] = {"include_usage": True}
         if not self.extensions:
             for name in _EXTENSIONS:
                 del body[name]
-        return body
+        return {**body, **self.fields}
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """One call that the model asks for; `arguments` is the text as it came, which should be JSON."""
+
+    id: str
+    name: str
+    arguments: str
 
 
 @dataclass(frozen=True)
@@ -117,6 +133,11 @@ class Answer:
     first_byte_s: float | None = None
     ttft_s: float | None = None
     aborted: bool = False
+    tool_calls: tuple[ToolCall, ...] = ()
+    text_times_s: tuple[float, ...] = ()
+    """Arrival of each event that carried text, reasoning or a tool call; empty for an answer in one piece."""
+    reply: Mapping[str, Any] = field(default_factory=dict)
+    """The whole body of an answer in one piece, for what only some probes read (logprobs, prompt_logprobs)."""
 
     @property
     def whole_text(self) -> str:
@@ -139,11 +160,12 @@ def complete(endpoint: Endpoint, request: Request) -> Answer:
     text, reasoning = _texts(choice, "message")
     collected = _Collected()
     collected.take(text, reasoning, _token_ids(choice))
+    collected.take_calls(choice, "message")
     collected.close()
     finish = choice.get("finish_reason")
     if not isinstance(finish, str):
         raise TransportError("truncated", "the answer has no finish_reason")
-    return collected.answer(elapsed_s, finish_reason=finish, usage=_usage(content))
+    return collected.answer(elapsed_s, finish_reason=finish, usage=_usage(content), reply=content)
 
 
 def stream(endpoint: Endpoint, request: Request, on_tokens: Callable[[Sequence[Hashable]], bool]) -> Answer:
@@ -196,6 +218,8 @@ class _Collected:
         self.ttft_s: float | None = None
         self.events = 0
         self.tokens = 0
+        self.text_times_s: list[float] = []
+        self._calls: dict[int, dict[str, str]] = {}
         self._units = UnitSplitter()
         self._source: TokenSource | None = None
 
@@ -213,8 +237,10 @@ class _Collected:
         if isinstance(finish, str):
             self.finish_reason = finish
         text, reasoning = _texts(choice, "delta")
-        if self.ttft_s is None and (text or reasoning or _has_tool_call(choice)):
-            self.ttft_s = after_s
+        if text or reasoning or self.take_calls(choice, "delta"):
+            self.text_times_s.append(after_s)
+            if self.ttft_s is None:
+                self.ttft_s = after_s
         return self.take(text, reasoning, _token_ids(choice))
 
     def take(self, text: str, reasoning: str, ids: Sequence[int]) -> Sequence[Hashable]:
@@ -225,6 +251,24 @@ class _Collected:
         tokens: Sequence[Hashable] = ids if self._source == "ids" else self._units.feed(reasoning + text)
         self.tokens += len(tokens)
         return tokens
+
+    def take_calls(self, choice: Mapping[str, Any], part: str) -> bool:
+        """Add whole calls or pieces of them; True where there was any."""
+        message = choice.get(part)
+        pieces = message.get("tool_calls") if isinstance(message, dict) else None
+        if not isinstance(pieces, list):
+            return False
+        for place, piece in enumerate(pieces):
+            if not isinstance(piece, dict):
+                continue
+            index = piece.get("index", place)
+            call = self._calls.setdefault(index, {"id": "", "name": "", "arguments": ""})
+            function = piece.get("function")
+            function = function if isinstance(function, dict) else {}
+            call["id"] = call["id"] or _text(piece.get("id"))
+            call["name"] = call["name"] or _text(function.get("name"))
+            call["arguments"] += _text(function.get("arguments"))
+        return bool(pieces)
 
     def close(self) -> Sequence[Hashable]:
         rest = self._units.finish()
@@ -238,6 +282,7 @@ class _Collected:
         aborted: bool = False,
         finish_reason: str | None = None,
         usage: Usage | None = None,
+        reply: Mapping[str, Any] | None = None,
     ) -> Answer:
         return Answer(
             text="".join(self.text),
@@ -250,6 +295,9 @@ class _Collected:
             first_byte_s=self.first_byte_s,
             ttft_s=self.ttft_s,
             aborted=aborted,
+            tool_calls=tuple(ToolCall(**call) for _, call in sorted(self._calls.items())),
+            text_times_s=tuple(self.text_times_s),
+            reply=reply or {},
         )
 
 
@@ -269,11 +317,6 @@ def _texts(choice: Mapping[str, Any], part: str) -> tuple[str, str]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _has_tool_call(choice: Mapping[str, Any]) -> bool:
-    delta = choice.get("delta")
-    return isinstance(delta, dict) and bool(delta.get("tool_calls"))
 
 
 def _token_ids(choice: Mapping[str, Any]) -> list[int]:

@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, replace
 
-from shardwright.probes.classify import OutcomeClass, classify
 from shardwright.probes.client import Answer, Request, stream
 from shardwright.probes.degen_plan import CONFIDENCE, DegenPlan, DegenResult, Progress
 from shardwright.probes.detector import Loop, LoopDetector
 from shardwright.probes.journal import Journal, Record
+from shardwright.probes.outcomes import OutcomeClass, judge
 from shardwright.probes.server import Server, fit_request
 from shardwright.probes.stats import clopper_pearson_upper
 from shardwright.probes.wire import Endpoint, TransportError
@@ -159,7 +159,7 @@ class _Run:
         except TransportError as error:
             failure = {"kind": error.kind, "status": error.status, "detail": error.detail}
             return record | {"class": OutcomeClass.ERROR.value, "detail": error.detail, "error": failure}
-        outcome = classify(answer.text, answer.reasoning, answer.finish_reason, loop)
+        outcome = judge(answer.text, answer.reasoning, answer.finish_reason, loop)
         return record | {"class": outcome.outcome.value, "detail": outcome.detail} | _answer_fields(answer, loop)
 
     def _keep(self, index: int, record: Record) -> None:

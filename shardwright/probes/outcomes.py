@@ -41,7 +41,7 @@ class Outcome:
     detail: str
 
 
-def classify(text: str, reasoning: str, finish_reason: str | None, loop: Loop | None) -> Outcome:
+def judge(text: str, reasoning: str, finish_reason: str | None, loop: Loop | None) -> Outcome:
     """Judge one answer. `loop` is what the detector found while it streamed; `finish_reason` None means cut off by us.
 
     The order decides where several would fit: garbage, loop, runaway, empty.
