@@ -1,15 +1,20 @@
-"""The start of an engine: refused by gates, proven overlay, one writer, rendered argv."""
+"""The start and the end of an engine: refused by gates, proven overlay, one writer, hooks, rendered argv, on record."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
-from shardwright.campaign.engines import engine_identity, runtime_of
+from shardwright.campaign import audit, hooks
+from shardwright.campaign.engines import runtime_of
 from shardwright.campaign.overlays import verify_for
+from shardwright.campaign.proven import proven_instances
 from shardwright.campaign.records import StartRecord, write_record
 from shardwright.campaign.request import Request
 from shardwright.connect.locks import hold
+from shardwright.connect.project import Project
 from shardwright.errors import DeployError
 from shardwright.render.command import render
 from shardwright.resolve.deployment import Deployment
@@ -18,24 +23,49 @@ from shardwright.runtime.base import EngineState, Runtime
 ALIVE = ("created", "running", "restarting")
 
 
+@contextmanager
+def writing(state_dir: Path, layout: str, command: str, message: str = "") -> Iterator[str | None]:
+    """Be the only one who changes the deployment of this layout; yields the last one where that one died at it.
+
+    Raises DeployError with the name of the present one.
+    """
+    with hold(state_dir / "locks" / f"{layout}.lock", command, message) as dead:
+        yield dead
+
+
 def start(request: Request, environ: Mapping[str, str]) -> StartRecord:
     """Start what `deploy cmd` shows. The caller has shown the findings; a refusal ends here."""
+    with writing(request.project.state_dir(), request.deployment.name, f"deploy start {request.deployment.name}"):
+        return start_locked(request, environ)
+
+
+def start_locked(request: Request, environ: Mapping[str, str]) -> StartRecord:
+    """As `start`, for callers that hold the lock of the layout already."""
     deployment = request.deployment
     if request.assessment.refused:
         first = request.assessment.findings[0]
         raise DeployError(f"not started: {first.gate} refuses", fix=f"deploy check {deployment.name}")
     state_dir = request.project.state_dir()
     runtime = runtime_of(deployment.runtime, request.project.root)
-    with hold(state_dir / "locks" / f"{deployment.name}.lock", f"deploy start {deployment.name}"):
-        _refuse_second(runtime, deployment)
-        runtime.preflight(deployment)
-        if deployment.overlay is not None:
-            verify_for(deployment, engine_identity(deployment))
-        secrets = {name: environ[name] for name in deployment.secrets if environ.get(name)}
-        runtime.start(deployment, render(deployment), secrets)
-        record = write_record(state_dir, deployment, time.time())
-        runtime.remove_old(deployment.name, deployment.container.keep)
+    _refuse_second(runtime, deployment)
+    runtime.preflight(deployment)
+    if deployment.overlay is not None:
+        verify_for(deployment, runtime.engine_identity(deployment))
+    hooks.run(request.project, "pre-start", hooks.facts_of(deployment), deployment.secrets)
+    secrets = {name: environ[name] for name in deployment.secrets if environ.get(name)}
+    runtime.start(deployment, render(deployment), secrets)
+    record = write_record(state_dir, deployment, time.time())
+    audit.note(state_dir, "start", deployment.name, deployment.instance_name, waived=deployment.waivers)
+    runtime.remove_old(deployment.name, deployment.container.keep, proven_instances(state_dir, deployment.name))
     return record
+
+
+def stop_locked(project: Project, runtime: Runtime, state: EngineState, record: StartRecord, timeout_s: int) -> None:
+    """Stop one engine for callers that hold the lock of its layout: hook, end, record."""
+    facts = {"DEPLOY_LAYOUT": record.layout, "DEPLOY_INSTANCE": state.name, "DEPLOY_RUNTIME": record.runtime}
+    hooks.run(project, "pre-stop", facts | {"DEPLOY_BASE_URL": record.base_url}, record.secrets)
+    runtime.stop(state.name, timeout_s)
+    audit.note(project.state_dir(), "stop", record.layout, state.name)
 
 
 def newest_instance(runtime: Runtime, layout: str) -> EngineState:

@@ -75,11 +75,6 @@ def verify_for(deployment: Deployment, identity: str | None) -> None:
         )
 
 
-def installed_identity(deployment: Deployment) -> str:
-    """The identity of the package that the deployment's interpreter would import."""
-    return InstalledTree(str(deployment.engine.python)).identity
-
-
 def _refuse_unusable(deployment: Deployment) -> None:
     if deployment.unknown_patches:
         raise DeployError(f"the patch {deployment.unknown_patches[0]} does not exist here", fix="deploy patch list")

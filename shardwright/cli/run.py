@@ -118,16 +118,17 @@ def stop(layout: str | None, timeout_s: int | None) -> None:
 
     A stopped container is kept, with its log.
     """
-    from shardwright.campaign.launch import ALIVE
+    from shardwright.campaign.launch import ALIVE, stop_locked, writing
 
     project = open_project(os.environ)
     name, record, runtime = _started(project, layout)
-    alive = [state for state in runtime.instances(name) if state.status in ALIVE]
-    if not alive:
-        click.echo(f"nothing of {name} runs")
-    for state in alive:
-        runtime.stop(state.name, record.stop_timeout_s if timeout_s is None else timeout_s)
-        click.echo(f"stopped {state.name}")
+    with writing(project.state_dir(), name, f"deploy stop {name}"):
+        alive = [state for state in runtime.instances(name) if state.status in ALIVE]
+        if not alive:
+            click.echo(f"nothing of {name} runs")
+        for state in alive:
+            stop_locked(project, runtime, state, record, record.stop_timeout_s if timeout_s is None else timeout_s)
+            click.echo(f"stopped {state.name}")
 
 
 @click.command()

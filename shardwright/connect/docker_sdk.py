@@ -37,6 +37,7 @@ class ContainerFacts:
     created_at: float
     started_at: float | None
     mounts: Mapping[str, str]
+    restart_policy: str = "no"
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class DockerEngine:
     """Reads of the engine that the docker command line talks to. Raises DeployError when it does not answer."""
 
     def __init__(self) -> None:
-        self._client = _connect()
+        self._client = docker_client()
 
     def image(self, reference: str) -> ImageFacts | None:
         """The local image of that name, digest or id."""
@@ -159,18 +160,24 @@ class ImageFiles:
 _GO_MODE_DIRECTORY = 1 << 31
 
 
-def _connect() -> Any:
+def docker_client() -> Any:
+    """A client of the engine that the docker command line talks to. Raises DeployError when it does not answer.
+
+    The command line also follows `docker context`, which the SDK does not know; both must reach the same engine.
+    """
     import docker
 
-    # The command line also follows `docker context`, which the SDK does not know; both must reach the same engine.
-    found = run_docker(["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"])
+    host = "" if os.environ.get("DOCKER_HOST") else _context_host()
     with _translated():
-        if os.environ.get("DOCKER_HOST") or found.returncode != 0 or not found.stdout:
-            client = docker.from_env()
-        else:
-            client = docker.DockerClient(base_url=found.stdout, use_ssh_client=found.stdout.startswith("ssh://"))
+        client = docker.DockerClient(host, use_ssh_client=host.startswith("ssh://")) if host else docker.from_env()
         client.ping()
     return client
+
+
+def _context_host() -> str:
+    """The address of the current `docker context`; empty where the command line does not tell."""
+    found = run_docker(["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"])
+    return found.stdout if found.returncode == 0 else ""
 
 
 @contextmanager
@@ -207,6 +214,7 @@ def _container_facts(attrs: Mapping[str, Any]) -> ContainerFacts:
         created_at=_unix_seconds(attrs["Created"]) or 0.0,
         started_at=_unix_seconds(state.get("StartedAt") or ""),
         mounts={str(mount["Destination"]): str(mount.get("Source", "")) for mount in attrs.get("Mounts") or ()},
+        restart_policy=str(((attrs.get("HostConfig") or {}).get("RestartPolicy") or {}).get("Name") or "no"),
     )
 
 

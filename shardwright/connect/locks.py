@@ -1,4 +1,4 @@
-"""A lock that one process of this host holds at a time; it ends with its holder, however that one ends."""
+"""A lock that one process holds at a time; it ends with its holder, however that one ends."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from shardwright.errors import DeployError
 
@@ -17,22 +18,41 @@ _NOTE_PAUSE_S = 0.02
 
 
 @contextmanager
-def hold(path: Path, holder_note: str) -> Iterator[None]:
-    """Hold the lock file `path` for the length of the block; `holder_note` is the command that others are told of.
+def hold(path: Path, command: str, message: str = "") -> Iterator[str | None]:
+    """Hold the lock file `path` for the length of the block; others are told of `command` and `message`.
 
-    Raises DeployError at once when another process holds it, with its pid, since when, and its command. What a dead
-    holder left in the file is no obstacle. The folder is made when it is missing; the file stays.
+    Yields who held it last where that one died without letting go, else None. Raises DeployError at once when another
+    process holds it, with user, host, pid, since when, command and message. The folder is made when it is missing;
+    the file stays.
     """
     handle = _open(path)
     try:
         _lock(handle, path)
-        note = {"pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S"), "command": holder_note}
+        dead = _read_note(handle)
         os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps(note).encode(), 0)
-        yield
+        os.pwrite(handle, json.dumps(_own_note(command, message)).encode(), 0)
+        yield _holder(dead) if dead else None
         os.ftruncate(handle, 0)
     finally:
         os.close(handle)
+
+
+def performer() -> tuple[str, str]:
+    """User and host of this process, for notes about who did what."""
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid {os.getuid()}"
+    return user, socket.gethostname()
+
+
+def _own_note(command: str, message: str) -> dict[str, Any]:
+    user, host = performer()
+    since = time.strftime("%Y-%m-%d %H:%M:%S")
+    return {"pid": os.getpid(), "user": user, "host": host, "since": since, "command": command, "message": message}
 
 
 def _open(path: Path) -> int:
@@ -50,7 +70,7 @@ def _lock(handle: int, path: Path) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise DeployError(
-            f"another deploy is at work here: {_holder(handle)}",
+            f"another deploy is at work here: {_present_holder(handle)}",
             why="two at once would start two engines on one port, or change files that the other one reads",
             fix="wait until it has ended, or stop it, and run again",
         ) from None
@@ -62,12 +82,25 @@ def _lock(handle: int, path: Path) -> None:
         ) from None
 
 
-def _holder(handle: int) -> str:
+def _present_holder(handle: int) -> str:
     # The winner writes its note just after it has locked, so an empty file is worth a second look.
     for _attempt in range(_NOTE_ATTEMPTS):
-        try:
-            note = json.loads(os.pread(handle, 4096, 0))
-            return f"pid {note['pid']}, since {note['since']}, {note['command']}"
-        except (ValueError, KeyError, TypeError):
-            time.sleep(_NOTE_PAUSE_S)
+        note = _read_note(handle)
+        if note:
+            return _holder(note)
+        time.sleep(_NOTE_PAUSE_S)
     return "it has not said who it is"
+
+
+def _read_note(handle: int) -> Mapping[str, Any]:
+    try:
+        note = json.loads(os.pread(handle, 4096, 0))
+    except ValueError:
+        return {}
+    return note if isinstance(note, dict) and {"pid", "since", "command"} <= note.keys() else {}
+
+
+def _holder(note: Mapping[str, Any]) -> str:
+    who = f"{note['user']} on {note['host']}, " if note.get("user") and note.get("host") else ""
+    said = f" ({note['message']})" if note.get("message") else ""
+    return f"{who}pid {note['pid']}, since {note['since']}, {note['command']}{said}"

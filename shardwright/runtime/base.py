@@ -40,8 +40,14 @@ class Runtime(Protocol):
     def preflight(self, deployment: Deployment) -> None:
         """Refuse what could not start, before anything is created."""
 
+    def engine_identity(self, deployment: Deployment) -> str:
+        """What the lock of an overlay must name: the image's id, or the installed package's folder."""
+
     def start(self, deployment: Deployment, command: RenderedCommand, secrets: Mapping[str, str]) -> EngineState:
         """Execute the rendered command and return at once; a failed start leaves nothing behind."""
+
+    def resume(self, name: str, secrets: Mapping[str, str]) -> EngineState:
+        """Start a stopped engine again, exactly as it was started before, and return at once."""
 
     def state(self, name: str) -> EngineState:
         """The engine of that name; status `absent` when there is none of ours."""
@@ -55,5 +61,5 @@ class Runtime(Protocol):
     def stop(self, name: str, timeout_s: int) -> EngineState:
         """Ask the engine to stop, kill it after `timeout_s`, and return its last state."""
 
-    def remove_old(self, layout: str, keep: int) -> tuple[str, ...]:
-        """Remove stopped engines of a layout but for the `keep` newest; the names that went."""
+    def remove_old(self, layout: str, keep: int, protected: frozenset[str] = frozenset()) -> tuple[str, ...]:
+        """Remove stopped engines of a layout but for the `keep` newest and the `protected`; the names that went."""

@@ -67,6 +67,10 @@ class DockerRuntime:
         check_port(self._engine, deployment)
         check_gpus(self._engine, image, deployment)
 
+    def engine_identity(self, deployment: Deployment) -> str:
+        """The id of the image that the deployment's reference and digest name."""
+        return check_image(self._engine, deployment).id
+
     def start(self, deployment: Deployment, command: RenderedCommand, secrets: Mapping[str, str]) -> EngineState:
         """Execute the rendered `docker run`. On any failure the world is as it was before."""
         name = deployment.instance_name
@@ -125,9 +129,33 @@ class DockerRuntime:
         self._discard_secrets_of(found)
         return self.state(name)
 
-    def remove_old(self, layout: str, keep: int) -> tuple[str, ...]:
-        """Remove stopped containers of the layout, with their logs, but for the `keep` newest."""
-        old = [found for found in self._ours(layout) if found.status in _OVER][keep:]
+    def resume(self, name: str, secrets: Mapping[str, str]) -> EngineState:
+        """`docker start` of a stopped container of ours, with its secrets file in place while it starts."""
+        found = self._find(name)
+        if found is None or found.status not in _OVER:
+            raise DeployError(
+                f"the container {name} cannot be started again ({found.status if found else 'absent'})",
+                fix="deploy status",
+            )
+        source = found.mounts.get(SECRETS_TARGET)
+        if source is not None:
+            write_secrets(Path(source), secrets)
+        result = None
+        try:
+            result = run_docker(["docker", "start", found.id])
+        finally:
+            if source is not None and not (result and result.returncode == 0 and found.restart_policy != "no"):
+                discard_secrets(Path(source))
+        if result.returncode != 0:
+            raise explain(result.stderr)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        return self.state(name)
+
+    def remove_old(self, layout: str, keep: int, protected: frozenset[str] = frozenset()) -> tuple[str, ...]:
+        """Remove stopped containers of the layout, with their logs, but for the `keep` newest and the `protected`."""
+        stopped = [found for found in self._ours(layout) if found.status in _OVER]
+        old = [found for found in stopped[keep:] if found.name not in protected]
         for found in old:
             self._remove(found)
         return tuple(found.name for found in old)

@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from shardwright.connect import supervisor
 from shardwright.connect.processes import ProcessIdentity, is_alive, send_signal, session_members
 from shardwright.connect.tail import read_tail, tail_file
+from shardwright.connect.trees import InstalledTree
 from shardwright.errors import DeployError
 from shardwright.render.command import RenderedCommand
 from shardwright.resolve.deployment import Deployment
@@ -49,6 +51,10 @@ class LocalRuntime:
         """Interpreter, vLLM and its version, port, model, overlays and mounts. Raises DeployError."""
         local_preflight.check(deployment)
 
+    def engine_identity(self, deployment: Deployment) -> str:
+        """The folder of the package that the deployment's interpreter would import."""
+        return InstalledTree(local_preflight.interpreter(deployment)).identity
+
     def start(self, deployment: Deployment, command: RenderedCommand, secrets: Mapping[str, str]) -> EngineState:
         """Execute `command.argv` detached: own session, no standard input, output to the engine's log.
 
@@ -67,6 +73,7 @@ class LocalRuntime:
                 layout=deployment.name,
                 digest=deployment.digest,
                 argv=command.argv,
+                env=tuple(command.env),
                 port=deployment.container.publish_port,
                 created_at=time.time(),
             )
@@ -125,12 +132,23 @@ class LocalRuntime:
             record.write_exit(None)
         return self.state(name)
 
-    def remove_old(self, layout: str, keep: int) -> tuple[str, ...]:
-        """Delete the records and logs of stopped engines of a layout, but for the `keep` newest."""
-        old = [state for state in self.instances(layout) if not self._living(self._record(state.name))]
-        for state in old[keep:]:
+    def resume(self, name: str, secrets: Mapping[str, str]) -> EngineState:
+        """Execute what the record of a stopped engine says, in the environment that it was rendered with."""
+        record = self._record(name)
+        before = record.started()
+        if before is None or before.env is None or self._living(record):
+            raise DeployError(f"the engine {name} cannot be started again", fix="deploy status")
+        record.begin(replace(before, created_at=time.time()))
+        _spawn(record, before.argv, _environment(os.environ, before.env, secrets), str(self._root.parent.parent))
+        return self.state(name)
+
+    def remove_old(self, layout: str, keep: int, protected: frozenset[str] = frozenset()) -> tuple[str, ...]:
+        """Delete the records and logs of stopped engines of a layout, but for the `keep` newest and the `protected`."""
+        stopped = [state for state in self.instances(layout) if not self._living(self._record(state.name))]
+        old = [state for state in stopped[keep:] if state.name not in protected]
+        for state in old:
             self._record(state.name).remove()
-        return tuple(state.name for state in old[keep:])
+        return tuple(state.name for state in old)
 
     def _record(self, name: str) -> Record:
         return Record(self._root / name)
@@ -144,8 +162,14 @@ def engine_environment(
     inherited: Mapping[str, str], command: RenderedCommand, secrets: Mapping[str, str]
 ) -> dict[str, str]:
     """The whole environment of an engine, in the order of precedence: this host's, the deployment's, the secrets."""
+    return _environment(inherited, command.env, secrets)
+
+
+def _environment(
+    inherited: Mapping[str, str], env: Iterable[tuple[str, str]], secrets: Mapping[str, str]
+) -> dict[str, str]:
     base = {name: inherited[name] for name in INHERITED if name in inherited}
-    return base | dict(command.env) | dict(secrets)
+    return base | dict(env) | dict(secrets)
 
 
 def _spawn(record: Record, argv: Sequence[str], environment: Mapping[str, str], folder: str) -> None:

@@ -25,7 +25,10 @@ _START_GRACE_S = 60.0
 
 @dataclass(frozen=True)
 class Started:
-    """What was asked for; written before the process exists. `argv` has no secrets, `created_at` is in unix seconds."""
+    """What was asked for; written before the process exists. `created_at` is in unix seconds.
+
+    Neither `argv` nor `env`, the rendered variables, holds a secret. `env` is None in records of older versions.
+    """
 
     name: str
     layout: str
@@ -33,6 +36,7 @@ class Started:
     argv: tuple[str, ...]
     port: int
     created_at: float
+    env: tuple[tuple[str, str], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Record:
                 argv=tuple(data["argv"]),
                 port=int(data["port"]),
                 created_at=float(data["created_at"]),
+                env=_pairs(data.get("env")),
             )
         except (KeyError, TypeError, ValueError):
             return None
@@ -140,6 +145,10 @@ def records(root: Path) -> Iterator[Record]:
         for folder in sorted(root.iterdir()):
             if (folder / STATE).is_file():
                 yield Record(folder)
+
+
+def _pairs(value: Any) -> tuple[tuple[str, str], ...] | None:
+    return None if value is None else tuple((str(name), str(content)) for name, content in value)
 
 
 def _read(path: Path) -> dict[str, Any]:
