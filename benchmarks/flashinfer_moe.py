@@ -3,17 +3,19 @@
     python3 benchmarks/flashinfer_moe.py [--module fused_moe_90.so] [--out FILE]
 
 Needs an SM90 card, torch and the flashinfer-python wheel. FlashInfer builds its whole SM90 module at the first call
-(247 sources, hours on few cores). `--module` loads a reduced build instead: its binding cut down to 4-bit weights with
-16-bit activations, the one instantiation `CutlassMoeFCRunner<__nv_bfloat16, Fp4Type>`, and the 184 generated launchers
-that name `<__nv_bfloat16, SafeFP4`, compiled with the flags of `gen_cutlass_fused_moe_sm90_module`. Exit 1 on a fault.
+(247 sources, hours on few cores); `--module` loads the reduced build of `benchmarks/flashinfer_build.py` instead, which
+needs no GPU to make. Exit 1 on a fault, 4 where the card is another one.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
 import json
 import sys
+import time
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +24,8 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 PATCH = ROOT / "patches/virtual-tp"
 EXPERTS, TOP_K, LIMIT, REPLAYS, ALLOWED, WRONG = 256, 6, 10.0, 20, 1.5, 0.2
+MORE_TOKENS = 512
+WARM_UPS = 3
 
 
 def load_numerics():
@@ -63,7 +67,7 @@ def run(prepared: tuple[torch.Tensor, ...], inputs, tp: int, rank: int, out: tor
     cutlass_fused_moe(
         input=x,
         token_selected_experts=ids,
-        token_final_scales=weights.float(),
+        token_final_scales=weights,
         fc1_expert_weights=w13,
         fc2_expert_weights=w2,
         output_dtype=torch.bfloat16,
@@ -93,10 +97,31 @@ def tails_zero(fragment, buffers: dict[str, torch.Tensor], plan: dict, rank: int
     return not any(bool((a.view(torch.uint8) & b.view(torch.uint8)).any()) for a, b in pairs)
 
 
+def unwritten(inputs, hidden: int) -> torch.Tensor:
+    """An output buffer in which a row that the kernel does not write shows."""
+    return torch.full((inputs[0].shape[0], hidden), float("nan"), dtype=torch.bfloat16, device=inputs[0].device)
+
+
+def accepted_tactics(hidden: int, widths: tuple[int, ...]) -> dict:
+    """How many of the second product's tactics FlashInfer's own shape filter leaves at each kernel width.
+
+    A tactic whose tile is 512 deep reads past the scales of a width that 512 does not divide.
+    """
+    from flashinfer.fused_moe import core
+
+    runner = next(iter(core.get_cutlass_fused_moe_module("90").MoERunner.runner_dict.values()))
+    if not hasattr(runner, "get_valid_tactics_for_shape"):
+        return {"filter": False}
+    counts = {str(width): len(list(runner.get_valid_tactics_for_shape(2, hidden, width))) for width in widths}
+    return {"filter": True, "all": int(runner.get_gemm2_tactic_count()), "accepted": counts}
+
+
 def replays_equal(prepared: tuple[torch.Tensor, ...], numerics, tokens: int, hidden: int, tp: int, rank: int) -> int:
     fixed = [tensor.clone() for tensor in numerics.make_inputs(tokens, EXPERTS, hidden, TOP_K, "cuda", 1)]
-    out = torch.empty(tokens, hidden, dtype=torch.bfloat16, device="cuda")
-    run(prepared, fixed, tp, rank, out)
+    out = unwritten(fixed, hidden)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(WARM_UPS):
+            run(prepared, fixed, tp, rank, out)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -106,9 +131,10 @@ def replays_equal(prepared: tuple[torch.Tensor, ...], numerics, tokens: int, hid
         fresh = numerics.make_inputs(tokens, EXPERTS, hidden, TOP_K, "cuda", 5000 + replay)
         for target, source in zip(fixed, fresh, strict=True):
             target.copy_(source)
+        out.fill_(float("nan"))
         graph.replay()
         torch.cuda.synchronize()
-        equal += int(torch.equal(out, run(prepared, fresh, tp, rank, torch.empty_like(out))))
+        equal += int(torch.equal(out, run(prepared, fresh, tp, rank, unwritten(fresh, hidden))))
     return equal
 
 
@@ -119,7 +145,18 @@ def main() -> int:
     arguments = parser.parse_args()
     torch.set_grad_enabled(False)
     torch.backends.cuda.matmul.allow_tf32 = False
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
+        sys.stderr.write("no card of compute capability 9.0\n")
+        return 4
+    started = time.time()
+    found: dict = {
+        "gpu": torch.cuda.get_device_name(),
+        "capability": "9.0",
+        "torch": torch.__version__,
+        "flashinfer": version("flashinfer-python"),
+    }
     if arguments.module is not None:
+        found["module_sha256"] = hashlib.sha256(arguments.module.read_bytes()).hexdigest()
         use_module(arguments.module.resolve())
     numerics = load_numerics()
     fragment = numerics.load_fragment(PATCH / "virtual_tp.pyfrag")
@@ -130,12 +167,9 @@ def main() -> int:
     even = (width, width)
     halves = [numerics.rank_layer(fragment, layer, even, width // 2, 2, rank, "padded") for rank in range(2)]
     ranks = [numerics.rank_layer(fragment, layer, axis, plan["kernel"], tp, rank, "padded") for rank in range(tp)]
-    found: dict = {
-        "gpu": torch.cuda.get_device_name(),
-        "audit_faults": numerics.byte_audit(fragment, layer, ranks, axis),
-        "tails_zero_after_conversion": [tails_zero(fragment, ranks[rank], plan, rank) for rank in range(tp)],
-        "rows": [],
-    }
+    found["audit_faults"] = numerics.byte_audit(fragment, layer, ranks, axis)
+    found["tails_zero_after_conversion"] = [tails_zero(fragment, ranks[rank], plan, rank) for rank in range(tp)]
+    found["rows"] = []
     sets = {"tp1": [converted(layer)], "tp2": [converted(half) for half in halves]}
     sets["padded"] = [converted(buffers) for buffers in ranks]
     for name in ("stock", "blind"):
@@ -143,14 +177,13 @@ def main() -> int:
             converted(numerics.rank_layer(fragment, layer, axis, plan["kernel"], tp, rank, name)) for rank in range(tp)
         ]
     faults = [] if not found["audit_faults"] and all(found["tails_zero_after_conversion"]) else ["byte audit"]
-    for tokens in numerics.TOKENS:
+    for tokens in (*numerics.TOKENS, MORE_TOKENS):
         inputs = numerics.make_inputs(tokens, EXPERTS, hidden, TOP_K, "cuda", 100 + tokens)
         reference = numerics.moe(layer, *inputs)
         row: dict = {"tokens": tokens}
         for name, prepared in sets.items():
             parts = [
-                run(part, inputs, len(prepared), rank, torch.empty_like(inputs[0]))
-                for rank, part in enumerate(prepared)
+                run(part, inputs, len(prepared), rank, unwritten(inputs, hidden)) for rank, part in enumerate(prepared)
             ]
             row[name] = numerics.error(sum(part.float() for part in parts), reference)
         row["replays_equal"] = sum(
@@ -164,7 +197,9 @@ def main() -> int:
             faults.append(f"{tokens} tokens: a replay differs")
         if not min(row["stock"], row["blind"]) > WRONG:
             faults.append(f"{tokens} tokens: a wrong slicing went unnoticed")
+    found["tactics"] = accepted_tactics(hidden, (width, width // 2, plan["kernel"]))
     found["faults"] = faults
+    found["seconds"] = round(time.time() - started, 1)
     text = json.dumps(found, indent=1)
     sys.stdout.write(text + "\n")
     if arguments.out is not None:

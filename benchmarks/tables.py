@@ -52,12 +52,37 @@ def transport(record: Record) -> str:
     )
 
 
-def virtual_tp(record: Record) -> str:
-    rows = [
-        f"| {row['tokens']} | {row['tp1']:.5f} | {row['tp2']:.5f} | {row['padded']:.5f} | {row['stock']:.3f} "
-        f"| {row['blind']:.3f} | {row['replays_equal']} of {row['replays']} |"
-        for row in record["moe"]["rows"]
+def split_errors(rows: list[Record]) -> list[str]:
+    """The experts' errors by how they were split."""
+    return [
+        "| tokens | TP1 error | TP2 error | padded TP3 | stock cut | unit-blind cut | replay equals eager |",
+        "|---|---|---|---|---|---|---|",
+        *(
+            f"| {row['tokens']} | {row['tp1']:.5f} | {row['tp2']:.5f} | {row['padded']:.5f} | {row['stock']:.3f} "
+            f"| {row['blind']:.3f} | {row['replays_equal']} of {row['replays']} |"
+            for row in rows
+        ),
     ]
+
+
+def flashinfer(record: Record) -> str:
+    machine = f"{record['gpu']}, compute capability {record['capability']}, torch {record['torch']}, "
+    tactics = record["tactics"]
+    left = [f"| {width} | {count} of {tactics['all']} |" for width, count in tactics["accepted"].items()]
+    return "\n".join(
+        [
+            f"{machine}FlashInfer {record['flashinfer']}, module sha256 {record['module_sha256'][:12]}.",
+            "",
+            *split_errors(record["rows"]),
+            "",
+            "| kernel width | tactics of the second product that FlashInfer's shape filter leaves |",
+            "|---|---|",
+            *left,
+        ]
+    )
+
+
+def virtual_tp(record: Record) -> str:
     heads = [
         f"| {phase} | {row['split']:.5f} | {row['single']:.5f} | {'yes' if row['contribution_zero'] else 'NO'} |"
         for phase, row in record["attention"].items()
@@ -66,9 +91,7 @@ def virtual_tp(record: Record) -> str:
         [
             f"{record['gpu']}, compute capability {record['capability']}, torch {record['torch']}.",
             "",
-            "| tokens | TP1 error | TP2 error | padded TP3 | stock cut | unit-blind cut | replay equals eager |",
-            "|---|---|---|---|---|---|---|",
-            *rows,
+            *split_errors(record["moe"]["rows"]),
             "",
             "| attention and output projection | TP3 error | single error | virtual heads contribute exactly zero |",
             "|---|---|---|---|",
@@ -97,6 +120,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "startup": startup,
     "transport": transport,
     "virtual_tp": virtual_tp,
+    "flashinfer": flashinfer,
     "patch_check": patch_check,
     "text": text,
 }

@@ -15,9 +15,11 @@ from shardwright.campaign.launch import newest_instance
 from shardwright.campaign.request import Request
 from shardwright.connect.trees import PACKAGE, InstalledTree, SourceTree
 from shardwright.errors import DeployError
+from shardwright.facts.virtual_tp import SIDECAR_KEY
 from shardwright.overlay import inspector
 from shardwright.overlay.lock import Lock, read_lock
 from shardwright.overlay.prove import (
+    CONDITIONS,
     Proof,
     ProofRow,
     bytes_rung,
@@ -117,11 +119,14 @@ def _imports_and_reach(request: Request, lock: Lock, engine: _Engine) -> Iterato
     architecture = model.architecture if model else ""
     reacher = Reacher(engine.tree())
     verdicts: dict[str, dict[str, bool | None]] = {}
+    spare: dict[str, list[str]] = {}
     modules: list[str] = []
     for patch in deployment.patches:
         edits = patch.edits_for(deployment.engine.vllm)
         names = [*([architecture] if architecture else patch.reach.models), *_drafts(deployment, patch.reach.drafts)]
         verdicts[patch.id] = {edit.id: reacher.reached(edit, names, deployment.platform) for edit in edits}
+        idle = () if deployment.speculation.active else patch.reach.drafts
+        spare[patch.id] = [edit.id for edit in edits if reacher.reached(edit, idle, deployment.platform)]
         # What another platform needs may not even import here.
         modules += [edit.module for edit in edits if verdicts[patch.id][edit.id] is not False]
     modules = list(dict.fromkeys(module.removesuffix(".__init__") for module in modules))
@@ -132,7 +137,9 @@ def _imports_and_reach(request: Request, lock: Lock, engine: _Engine) -> Iterato
     for patch in deployment.patches:
         edits = patch.edits_for(deployment.engine.vllm)
         served = classes[0] if classes else architecture or "the model"
-        yield from reach_rung(patch, edits, verdicts[patch.id], served, deployment.platform, deployment.name)
+        yield from reach_rung(
+            patch, edits, verdicts[patch.id], served, deployment.platform, deployment.name, spare[patch.id]
+        )
 
 
 def _served_row(architecture: str, classes: list[str], reacher: Reacher, deployment: Deployment) -> Iterator[ProofRow]:
@@ -157,9 +164,17 @@ def _hits(request: Request, log: list[str]) -> Iterator[ProofRow]:
     deployment, parallel = request.deployment, request.deployment.parallel
     stages = request.assessment.plan.stages
     orphans = [stage.orphans for stage in stages] or [() for _stage in range(parallel.pipeline)]
+    conditions = _conditions(request)
     for patch in deployment.patches:
-        expected = expected_hits(patch, orphans, parallel.tensor)
+        expected = expected_hits(patch, orphans, parallel.tensor, conditions)
         yield from hits_rung(patch, expected, log, deployment.name)
+
+
+def _conditions(request: Request) -> frozenset[str]:
+    """Those of `CONDITIONS` that hold; a model folder whose config is not known counts as padded."""
+    found = request.facts.virtual_tp
+    holds = {"padded": found is None or SIDECAR_KEY in found.config, "draft": request.deployment.speculation.active}
+    return frozenset(name for name in CONDITIONS if holds[name])
 
 
 def _inspection(command: list[str], environment: Mapping[str, str] | None, where: str) -> dict[str, Any]:

@@ -28,8 +28,9 @@ class StartRecord(Struct, frozen=True):
     """Unix seconds."""
 
 
-def write_record(state_dir: Path, deployment: Deployment, started_at: float) -> StartRecord:
-    record = StartRecord(
+def record_of(deployment: Deployment, started_at: float) -> StartRecord:
+    """What is noted of a deployment that is started at this time, in unix seconds."""
+    return StartRecord(
         instance=deployment.instance_name,
         layout=deployment.name,
         runtime=deployment.runtime,
@@ -41,8 +42,18 @@ def write_record(state_dir: Path, deployment: Deployment, started_at: float) -> 
         stop_timeout_s=deployment.container.stop_timeout_s,
         started_at=started_at,
     )
-    write_file(_file(state_dir, deployment.name), msgspec.json.format(msgspec.json.encode(record)) + b"\n")
+
+
+def write_record(state_dir: Path, deployment: Deployment, started_at: float) -> StartRecord:
+    """Note the start of a deployment."""
+    record = record_of(deployment, started_at)
+    keep_record(state_dir, record)
     return record
+
+
+def keep_record(state_dir: Path, record: StartRecord) -> None:
+    """Note what was last started of its layout."""
+    write_file(_file(state_dir, record.layout), msgspec.json.format(msgspec.json.encode(record)) + b"\n")
 
 
 def read_record(state_dir: Path, layout: str) -> StartRecord | None:

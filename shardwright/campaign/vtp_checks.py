@@ -52,7 +52,8 @@ def run_check(
     with tempfile.TemporaryDirectory() as folder:
         document = Path(folder) / "plan.json"
         document.write_text(json.dumps(plan_document(plan)), encoding="utf-8")
-        command = [python or sys.executable, str(patch / "checks" / script), *words]
+        # The scripts import each other, and no bytecode belongs beside a patch.
+        command = [python or sys.executable, "-B", str(patch / "checks" / script), *words]
         command += ["--fragment", str(patch / MODULE), "--plan", str(document)]
         command += ["--slicings", *slicings] if name == "loader-bytes" else []
         try:

@@ -18,6 +18,7 @@ FIRST_TOKENS = 8
 MAX_TOKENS = 64
 REPEATS = 10
 _ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
+_DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
 _PROMPTS = (
     "The three states of matter that everyone learns first are",
     "def fibonacci(n: int) -> int:\n    ",
@@ -95,25 +96,42 @@ def repeats_agree(endpoint: Endpoint, model: str) -> tuple[list[str], str]:
     return [], f"{REPEATS} answers, bit-equal"
 
 
-def final_tokens_agree(reference: Recording, got: Recording, accepted: float | None) -> tuple[list[str], str]:
+class Drafts(Struct, frozen=True):
+    """Draft tokens that a server counted since it started; None where it reports none."""
+
+    accepted: float | None
+    drafted: float | None
+
+    def since(self, before: Drafts) -> Drafts:
+        """What was counted in between."""
+        return Drafts(_grown(self.accepted, before.accepted), _grown(self.drafted, before.drafted))
+
+
+def final_tokens_agree(reference: Recording, got: Recording, drafts: Drafts) -> tuple[list[str], str]:
     """Faults of a server with MTP on: its tokens must be those without it, and drafts must have been accepted."""
     faults, numbers = compare(reference, got, float("inf"))
-    if accepted is None:
+    if drafts.accepted is None:
         faults.append("the server reports no accepted draft tokens")
-    elif accepted <= 0:
+    elif drafts.accepted <= 0:
         faults.append("not one draft token was accepted")
-    return faults, f"{numbers}; {accepted or 0:.0f} draft tokens accepted"
+    of = f" of {drafts.drafted:.0f}" if drafts.drafted else ""
+    return faults, f"{numbers}; {drafts.accepted or 0:.0f}{of} draft tokens accepted"
 
 
-def accepted_drafts(endpoint: Endpoint) -> float | None:
-    """Draft tokens accepted since the server started, from its metrics; None where it reports none."""
+def count_drafts(endpoint: Endpoint) -> Drafts:
+    """The server's own counters of draft tokens, from its metrics."""
     reply = get(endpoint, "/metrics")
-    values = [
-        float(line.rsplit(" ", 1)[1])
-        for line in reply.body.decode(errors="replace").splitlines()
-        if line.startswith(_ACCEPTED) and reply.status == 200
-    ]
+    lines = reply.body.decode(errors="replace").splitlines() if reply.status == 200 else []
+    return Drafts(_counter(lines, _ACCEPTED), _counter(lines, _DRAFTED))
+
+
+def _counter(lines: Sequence[str], name: str) -> float | None:
+    values = [float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name)]
     return sum(values) if values else None
+
+
+def _grown(after: float | None, before: float | None) -> float | None:
+    return None if after is None else after - (before or 0.0)
 
 
 def tokens_per_second(endpoint: Endpoint, model: str) -> float:

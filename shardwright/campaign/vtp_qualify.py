@@ -12,8 +12,18 @@ from shardwright.campaign import vtp_parity
 from shardwright.campaign.request import Request
 from shardwright.campaign.vtp import alignment_of_deployment
 from shardwright.campaign.vtp_checks import judge, run_check
-from shardwright.campaign.vtp_ladder import RUNGS, Evidence, Standing, keep, read_ladder, require_below, subject_of
+from shardwright.campaign.vtp_ladder import keep, require_below
 from shardwright.errors import DeployError, UsageError
+from shardwright.facts.vtp_ladder import (
+    RUNGS,
+    Evidence,
+    Standing,
+    evidence_file,
+    read_evidence,
+    standings,
+    subject_of,
+)
+from shardwright.gates.virtual_tp import hardware_of
 from shardwright.overlay.patch import Patch
 from shardwright.plan.virtual_sizes import model_sizes
 from shardwright.plan.virtual_tp import VirtualPlan, make_plan
@@ -33,7 +43,7 @@ class Climb(Struct, frozen=True):
     file: Path
 
     def standings(self) -> tuple[Standing, ...]:
-        return read_ladder(self.file, self.subject)
+        return standings(read_evidence(self.file), self.subject, hardware_of(self.deployment))
 
 
 def open_climb(request: Request) -> Climb:
@@ -47,7 +57,7 @@ def open_climb(request: Request) -> Climb:
     sizes = model_sizes(facts.config, facts.source)
     plan = make_plan(sizes, deployment.parallel.tensor, alignment_of_deployment(deployment, facts, sizes.model_type))
     subject = subject_of(plan.sidecar_entry(), patch.digest, deployment.engine.vllm)
-    file = request.project.state_dir() / "vtp" / f"{deployment.name}.json"
+    file = evidence_file(request.project.state_dir(), deployment.name)
     return Climb(deployment, plan, patch, subject, file)
 
 
@@ -78,8 +88,11 @@ def try_parity(climb: Climb, endpoint: Endpoint, model: str, reference: Path, to
         raise UsageError("parity is shown with MTP off on both sides", fix="SPEC_METHOD=none")
     if recorded.tp == climb.plan.tp:
         raise UsageError(f"the recording is of TP={recorded.tp} itself", fix="record on a TP that divides, such as 2")
+    if not _divides(climb.plan, recorded.tp):
+        text = f"the recording is of TP={recorded.tp}, which does not divide the model either"
+        raise UsageError(text, fix="record on a TP that divides, such as 2")
     faults, numbers = vtp_parity.compare(recorded, _recording(climb, endpoint, model), tolerance)
-    return _keep(climb, "parity", _hardware(climb), faults, f"against TP={recorded.tp}: {numbers}")
+    return _keep(climb, "parity", hardware_of(climb.deployment), faults, f"against TP={recorded.tp}: {numbers}")
 
 
 def try_replay(climb: Climb, endpoint: Endpoint, model: str) -> bool:
@@ -87,7 +100,7 @@ def try_replay(climb: Climb, endpoint: Endpoint, model: str) -> bool:
     if any(argument.tokens[0] == "--enforce-eager" for argument in climb.deployment.engine_args):
         raise UsageError("the layout runs eager: there is no graph to replay", fix="remove serve.enforce_eager")
     faults, numbers = vtp_parity.repeats_agree(endpoint, model)
-    return _keep(climb, "graph-replay", _hardware(climb), faults, numbers)
+    return _keep(climb, "graph-replay", hardware_of(climb.deployment), faults, numbers)
 
 
 def try_mtp(climb: Climb, endpoint: Endpoint, model: str, reference: Path) -> bool:
@@ -98,18 +111,17 @@ def try_mtp(climb: Climb, endpoint: Endpoint, model: str, reference: Path) -> bo
         raise UsageError("the layout has MTP off", fix="SPEC_METHOD=mtp, with two draft tokens")
     if recorded.speculative != "none" or recorded.tp != climb.plan.tp:
         raise UsageError(f"the recording must be of TP={climb.plan.tp} with MTP off", fix="record it before MTP is on")
-    before = vtp_parity.accepted_drafts(endpoint)
+    before = vtp_parity.count_drafts(endpoint)
     got = _recording(climb, endpoint, model)
-    after = vtp_parity.accepted_drafts(endpoint)
-    accepted = None if after is None else after - (before or 0.0)
-    faults, numbers = vtp_parity.final_tokens_agree(recorded, got, accepted)
-    return _keep(climb, "mtp", _hardware(climb), faults, numbers)
+    drafts = vtp_parity.count_drafts(endpoint).since(before)
+    faults, numbers = vtp_parity.final_tokens_agree(recorded, got, drafts)
+    return _keep(climb, "mtp", hardware_of(climb.deployment), faults, numbers)
 
 
 def try_speed(climb: Climb, endpoint: Endpoint, model: str) -> bool:
     require_below(climb.standings(), "speed")
     rate = vtp_parity.tokens_per_second(endpoint, model)
-    return _keep(climb, "speed", _hardware(climb), [], f"{rate:.1f} tokens/s, one stream")
+    return _keep(climb, "speed", hardware_of(climb.deployment), [], f"{rate:.1f} tokens/s, one stream")
 
 
 def save_recording(deployment: Deployment, endpoint: Endpoint, model: str, file: Path) -> vtp_parity.Recording:
@@ -122,8 +134,12 @@ def save_recording(deployment: Deployment, endpoint: Endpoint, model: str, file:
     return made
 
 
-def complete(standings: tuple[Standing, ...]) -> bool:
-    return len(standings) == len(RUNGS) and all(standing.state == "green" for standing in standings)
+def complete(found: tuple[Standing, ...]) -> bool:
+    return len(found) == len(RUNGS) and all(standing.state == "green" for standing in found)
+
+
+def _divides(plan: VirtualPlan, tp: int) -> bool:
+    return all(axis.original % tp == 0 for axis in plan.axes.values())
 
 
 def _plan_faults(plan: VirtualPlan) -> list[str]:
@@ -139,11 +155,6 @@ def _recording(climb: Climb, endpoint: Endpoint, model: str) -> vtp_parity.Recor
     deployment = climb.deployment
     speculative = deployment.speculation.method if deployment.speculation.active else "none"
     return vtp_parity.record(endpoint, model, deployment.name, climb.plan.tp, deployment.engine.vllm, speculative)
-
-
-def _hardware(climb: Climb) -> str:
-    hardware = climb.deployment.hardware
-    return f"{hardware.gpus} cards of {hardware.compute_capability}" if hardware else climb.deployment.platform
 
 
 def _keep(climb: Climb, rung: str, where: str, faults: list[str], detail: str) -> bool:

@@ -34,6 +34,8 @@ from shardwright.plan.observed import ObservedPool
 _BASIS = {
     "given": "memory as the layout's own flag or variable gives it",
     "calibrated": "memory as measured on the calibrated start, moved with the layers",
+    "converted": "converted: the calibrated start had another kv_cache_dtype; its prefill workspace is exchanged for "
+    "this one's, what else may differ is not known (the one start that was compared came within 0.1 %)",
     "estimated": "estimated: overheads were measured at another TP or PP, or are declared",
     "bound": "upper bound: activations, graphs and buffers are not known and count as nothing",
 }
@@ -226,8 +228,17 @@ def _show_calibration(request: PlanRequest, observed: ObservedPool) -> None:
     click.echo(
         f"capacity: {{calibration: {{partition: [{_text(planned_partition(request))}], available_gib: "
         f"[{', '.join(f'{gib:.2f}' for gib in available if gib is not None)}], "
-        f"tensor: {request.deployment.parallel.tensor}}}}}"
+        f"tensor: {request.deployment.parallel.tensor}{_cache_settings(request)}}}}}"
     )
+
+
+def _cache_settings(request: PlanRequest) -> str:
+    """What decides the prefill workspace of that start."""
+    from shardwright.resolve.capacity import flag, max_model_len
+
+    length, dtype = max_model_len(request.deployment, request.facts), flag(request.deployment, "--kv-cache-dtype")
+    parts = (("max_model_len", length), ("kv_cache_dtype", dtype))
+    return "".join(f", {key}: {value}" for key, value in parts if value is not None)
 
 
 def _log_lines(request: PlanRequest, log_file: Path | None) -> list[str]:

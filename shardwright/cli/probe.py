@@ -4,43 +4,45 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import sys
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import click
 
 from shardwright.cli.common import Target, layout_options, target_server
+from shardwright.cli.probe_common import (
+    COLOURS,
+    ProgressLine,
+    concurrency_option,
+    mode_options,
+    open_journal,
+    output_option,
+    reach,
+    server_options,
+    show_start,
+    styled,
+)
 from shardwright.errors import UsageError
+from shardwright.probes.client import Api
 from shardwright.probes.degen import run_degen
-from shardwright.probes.degen_plan import TEMPERATURE, TOP_P, DegenPlan, DegenResult, Progress
-from shardwright.probes.journal import Journal
+from shardwright.probes.degen_control import control_file, server_fingerprint
+from shardwright.probes.degen_plan import BOUNDED_MAX_TOKENS, DegenPlan
+from shardwright.probes.degen_report import failing_trials
+from shardwright.probes.journal import Journal, Record
+from shardwright.probes.pool import finished_trials
 from shardwright.probes.prompts import ROTATION, own_prompts
-from shardwright.probes.runs import open_run
-from shardwright.probes.server import Server, identify
+from shardwright.probes.report import ProbeReport
+from shardwright.probes.server import identify
 from shardwright.probes.smoke import Check, SmokeResult, run_smoke
+from shardwright.probes.stored import read_records
 from shardwright.probes.wire import Endpoint
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _TRIALS_VARIABLE = "AGENT_PROBE_TRIALS"
 _DEFAULT_TRIALS = 40
-_DEFAULT_MAX_TOKENS = 1500
-_SECRET_VARIABLES = ("VLLM_API_KEY", "HF_TOKEN")
-_COLOURS = {"PASS": "green", "FAIL": "red", "SKIP": "yellow", "INCONCLUSIVE": "yellow", "FAULT": "red"}
+_QUICK_TRIALS = 20
+_FULL_TRIALS = 200
 _EXAMPLES_SHOWN = 3
-
-
-def server_options(command: Command) -> Command:
-    """Add how the server is reached, and `--json`."""
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
-        click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the server's API key."),
-        click.option("--base-url", metavar="URL", help="Ask this server instead of the layout's own."),
-    ):
-        command = option(command)
-    return command
 
 
 @click.command()
@@ -73,14 +75,16 @@ def smoke(
 @click.command()
 @layout_options
 @server_options
+@mode_options
 @click.option(
     "--trials", type=click.IntRange(min=1), help=f"Number of trials; else {_TRIALS_VARIABLE} or the layout's."
 )
 @click.option("--prompt", "prompts", multiple=True, metavar="TEXT", help="Ask this instead; may be repeated.")
 @click.option("--api", type=click.Choice(["chat", "completions"]), help="Which interface to ask.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Where an answer counts as endless.")
-@click.option("--concurrency", type=click.IntRange(1, 256), default=1, show_default=True, help="Trials at a time.")
-@click.option("--output", metavar="FILE", help="Keep the trials here; a run that was cut off is taken up again.")
+@click.option("--control", metavar="FILE|URL", help="Trials of a control, or a server to ask the same.")
+@concurrency_option
+@output_option
 @click.pass_context
 def degen(
     ctx: click.Context,
@@ -89,10 +93,12 @@ def degen(
     base_url: str | None,
     api_key_env: str | None,
     as_json: bool,
+    mode: str | None,
     trials: int | None,
     prompts: tuple[str, ...],
     api: str | None,
     max_tokens: int | None,
+    control: str | None,
     concurrency: int,
     output: str | None,
 ) -> None:
@@ -101,37 +107,63 @@ def degen(
     Short questions at temperature 0.8 and top_p 0.9, each with its own fixed seed; an answer that loops is ended at
     once. The count comes with its one-sided 95 % upper bound. Exit 2 on any degenerate trial, 0 on none, 3 when some
     trials got no answer, 4 when none did. Trials go to runs/ as JSON lines.
+
+    --quick asks 20. --full asks 200, then 40 transcripts with tool results and 40 long texts, a fifth alone and the
+    rest 8 at a time; it fails at the fourth degenerate trial, and 1 to 3 exit 3.
     """
     target = target_server(layout, sets, base_url, api_key_env)
-    server = identify(Endpoint(target.base_url, target.api_key), target.model)
-    plan = _plan(target, trials, prompts, api, max_tokens)
-    with _journal(target, output, plan.id(server), api_key_env) as journal:
-        _show_plan(server, plan, journal)
-        shown = _ProgressLine()
-        try:
-            result = run_degen(server, plan, journal, concurrency=concurrency, on_progress=shown.update)
-        finally:
-            shown.finish()
+    server = reach(target)
+    plan = _plan(target, trials, prompts, api, max_tokens, mode)
+    arm = () if control is None else _control(control, target, plan, concurrency)
+    with open_journal(target, "degen", plan.id(server), output, api_key_env) as journal:
+        show_start(server, plan.budget(), journal)
+        on_file = len(finished_trials(journal.records, plan.id(server)))
+        with ProgressLine("degenerate") as shown:
+            report = run_degen(server, plan, journal, concurrency=concurrency, control=arm, on_progress=shown.update)
+        examples = failing_trials(journal.records, report.plan)
     if as_json:
-        click.echo(json.dumps(result.to_json(), indent=1))
+        click.echo(json.dumps(report.to_json(), indent=1))
     else:
-        _show_degen(result)
-    ctx.exit(result.exit_code)
+        _show_degen(report, on_file, examples)
+    ctx.exit(report.exit_code)
 
 
 def _plan(
-    target: Target, trials: int | None, prompts: tuple[str, ...], api: str | None, max_tokens: int | None
+    target: Target,
+    trials: int | None,
+    prompts: tuple[str, ...],
+    api: str | None,
+    max_tokens: int | None,
+    mode: str | None,
 ) -> DegenPlan:
-    """The command line first, then the layout (which already counts the environment in), then the defaults."""
     settings = target.probes
-    own = prompts or (settings.degen_prompts if settings else ())
-    return DegenPlan(
-        prompts=own_prompts(own) if own else ROTATION,
-        trials=trials or (settings.degen_trials if settings else _trials_from(os.environ)),
-        api="completions" if (api or (settings.degen_api if settings else "")) == "completions" else "chat",
-        max_tokens=max_tokens or (settings.degen_max_tokens if settings else _DEFAULT_MAX_TOKENS),
+    texts = prompts or (settings.degen_prompts if settings else ())
+    chosen: Api = "completions" if (api or (settings.degen_api if settings else "")) == "completions" else "chat"
+    default = {"quick": _QUICK_TRIALS, "full": _FULL_TRIALS}.get(mode or "")
+    plan = DegenPlan(
+        prompts=own_prompts(texts) if texts else ROTATION,
+        trials=trials or default or (settings.degen_trials if settings else _trials_from(os.environ)),
+        api=chosen,
+        max_tokens=max_tokens or (settings.degen_max_tokens if settings else BOUNDED_MAX_TOKENS),
         deployment=target.digest,
     )
+    if mode != "full":
+        return plan
+    return replace(plan, rule="curtailed", spread=8, agent_trials=40, long_trials=40)
+
+
+def _control(control: str, target: Target, plan: DegenPlan, concurrency: int) -> list[Record]:
+    """The records of a control: a file of trials, or a server that is asked once for each of its boots."""
+    if "://" not in control:
+        return read_records(Path(control))
+    server = identify(Endpoint(control, target.api_key), target.model)
+    plan = replace(plan, deployment="")
+    file = control_file(target.project_root / "runs", plan, server_fingerprint(server))
+    with Journal(file, [value for value in (target.api_key,) if value]) as journal:
+        click.echo(f"control: {server.model} at {server.endpoint.base_url}, trials in {file}", err=True)
+        with ProgressLine("degenerate") as shown:
+            run_degen(server, replace(plan, rule="any"), journal, concurrency=concurrency, on_progress=shown.update)
+        return list(journal.records)
 
 
 def _trials_from(environment: Mapping[str, str]) -> int:
@@ -144,86 +176,36 @@ def _trials_from(environment: Mapping[str, str]) -> int:
     return int(text)
 
 
-def _journal(target: Target, output: str | None, plan_id: str, api_key_env: str | None) -> Journal:
-    from pathlib import Path
-
-    named = (os.environ.get(name) for name in (*_SECRET_VARIABLES, *target.secrets, api_key_env or ""))
-    secrets = [value for value in (target.api_key, *named) if value]
-    if output is not None:
-        return Journal(Path(output), secrets)
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", target.layout_name).strip("-.")
-    return open_run(target.project_root / "runs", f"degen-{name}", plan_id, secrets)
-
-
 def _show_check(check: Check) -> None:
-    status = click.style(f"{check.status:4}", fg=_COLOURS[check.status])
+    status = click.style(f"{check.status:4}", fg=COLOURS[check.status])
     click.echo(f"{status}  {check.id:24}  {check.elapsed_s * 1000:6.0f} ms  {check.detail}")
 
 
 def _show_smoke(result: SmokeResult) -> None:
     parts = [f"{result.count('PASS')} passed", f"{result.count('FAIL')} failed", f"{result.count('SKIP')} skipped"]
-    click.echo(f"{_styled(result.verdict)}: {', '.join(parts)} at {result.base_url}")
+    click.echo(f"{styled(result.verdict)}: {', '.join(parts)} at {result.base_url}")
 
 
-def _show_plan(server: Server, plan: DegenPlan, journal: Journal) -> None:
-    version = f", version {server.version}" if server.version else ""
-    click.echo(f"asking {server.model} at {server.endpoint.base_url}{version}", err=True)
+def _show_degen(report: ProbeReport, on_file: int, examples: list[Record]) -> None:
+    numbers = report.numbers
     click.echo(
-        f"{plan.trials} trials, {len(plan.prompts)} prompts in turn by {plan.api}, temperature {TEMPERATURE}, "
-        f"top_p {TOP_P}, at most {plan.max_tokens} tokens each",
-        err=True,
+        f"{styled(report.verdict)}: {report.failures} of {report.trials} trials degenerate; "
+        f"with 95 % confidence the true rate is at most {100 * numbers['upper_bound']:.3g} %"
     )
-    click.echo(f"trials in {journal.path}", err=True)
-
-
-def _show_degen(result: DegenResult) -> None:
-    bound = f"{100 * result.upper_bound:.3g} %"
-    click.echo(
-        f"{_styled(result.verdict)}: {result.failures} of {result.trials} trials degenerate; "
-        f"with 95 % confidence the true rate is at most {bound}"
-    )
-    if result.taken_up:
-        click.echo(f"  {result.taken_up} of these trials were on file already")
-    if result.trials < result.planned:
-        click.echo(f"  {result.planned - result.trials} of {result.planned} trials have no answer: {result.last_error}")
-    click.echo("  " + "  ".join(f"{name} {count}" for name, count in result.classes.items()))
-    for name, (failures, trials) in result.per_prompt.items():
-        click.echo(f"  {name}: {failures} of {trials}")
-    for example in result.examples[:_EXAMPLES_SHOWN]:
+    if on_file:
+        click.echo(f"  {on_file} of these trials were on file already")
+    for reason in report.reasons:
+        click.echo(f"  {reason}")
+    control = numbers["control"]
+    if control:
+        click.echo(
+            f"  control: {control['failures']} of {control['trials']}; so many more failures come by luck with p = "
+            f"{control['p_value']:.2e} (Fisher, one-sided)"
+        )
+    click.echo("  " + "  ".join(f"{name} {count}" for name, count in report.classes.items()))
+    for name, row in numbers["per_prompt"].items():
+        click.echo(f"  {name}: {row['failures']} of {row['trials']}")
+    for example in examples[:_EXAMPLES_SHOWN]:
         click.echo(f"  trial {example['trial']} {example['class']}: {example['detail']}")
         click.echo(f"    … {(example['reasoning'] + example['text'])[-100:]!r}")
-    click.echo(f"  trials: {result.file}")
-
-
-class _ProgressLine:
-    """Progress on stderr: one line that is rewritten on a terminal, else a line at each tenth; failures at once."""
-
-    def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
-        self._tenth = -1
-
-    def update(self, progress: Progress) -> None:
-        last = progress.last
-        if last is not None and last["class"] != "OK":
-            self._clear()
-            click.echo(f"trial {last['trial']} ({last['prompt_id']}) {last['class']}: {last['detail']}", err=True)
-        eta = "" if progress.eta_s is None else f", about {progress.eta_s:.0f} s left"
-        line = f"{progress.done} of {progress.planned}, {progress.failures} degenerate, {progress.errors} errors{eta}"
-        tenth = 10 * progress.done // progress.planned
-        if self._terminal:
-            self._clear()
-            click.echo(line, nl=False, err=True)
-        elif tenth != self._tenth:
-            click.echo(line, err=True)
-        self._tenth = tenth
-
-    def finish(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
-        if self._terminal:
-            click.echo("\r\033[K", nl=False, err=True)
-
-
-def _styled(verdict: str) -> str:
-    return click.style(verdict, fg=_COLOURS[verdict], bold=True)
+    click.echo(f"  trials: {report.file}")

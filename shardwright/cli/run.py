@@ -80,7 +80,7 @@ def status(layout: str | None, as_json: bool) -> None:
     """
     project = open_project(os.environ)
     if layout is not None:
-        layout = _layout_name(project, layout)
+        layout = layout_name(project, layout)
     rows = []
     for record in list_records(project.state_dir()):
         if layout in (None, record.layout):
@@ -176,7 +176,7 @@ def _log_lines(log: str | None, layout: str | None) -> tuple[list[str], int | No
     return list(runtime.logs(state.name)), None if state.status == "running" else state.exit_code
 
 
-def _layout_name(project: Project, layout: str | None) -> str:
+def layout_name(project: Project, layout: str | None) -> str:
     """The name that a layout file declares; a mistyped one is refused like everywhere else."""
     asked = layout or default_layout(project, os.environ)
     if read_record(project.state_dir(), Path(asked).stem) is not None:
@@ -186,7 +186,7 @@ def _layout_name(project: Project, layout: str | None) -> str:
 
 
 def _started(project: Project, layout: str | None) -> tuple[str, StartRecord, Runtime]:
-    name = _layout_name(project, layout)
+    name = layout_name(project, layout)
     record = read_record(project.state_dir(), name)
     if record is None:
         raise DeployError(f"nothing of {name} was started from this project", fix=f"deploy start {name}")

@@ -1,15 +1,29 @@
-"""The engine files of a running container, as its mounts show them; nothing is executed in it."""
+"""The engine files of a running container, as its own processes see them.
+
+They are sent by its `python3`. Docker's archive would not do: it mounts the sources anew, so it shows a replaced host
+file that the container does not see, and shows nothing at all once the source of any mount is gone, as that of secrets
+is.
+"""
 
 from __future__ import annotations
 
 import io
 import tarfile
-from typing import Any
 
+from shardwright.connect.docker_sdk import DockerEngine
 from shardwright.errors import DeployError
 
 _FOLDERS = ("models", "model_executor/models")
 """Read as a whole at the first question: model code is followed from file to file."""
+
+_SEND = """
+import os, sys, tarfile
+os.chdir(sys.argv[1])
+keep = lambda member: member if member.isdir() or member.name.endswith(".py") else None
+with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", dereference=True) as archive:
+    if os.path.exists(sys.argv[2]):
+        archive.add(sys.argv[2], filter=keep)
+"""
 
 
 class ContainerTree:
@@ -18,19 +32,14 @@ class ContainerTree:
     `identity` is the id of the image that the container was made from; `mounts` are its bind mounts, target to source.
     """
 
-    def __init__(self, container: str, root: str, vllm_version: str) -> None:
-        import docker
-        from docker.errors import DockerException, NotFound
-
-        try:
-            self._container: Any = docker.from_env().containers.get(container)
-        except NotFound:
-            raise DeployError(f"the container {container} is gone", fix="deploy status") from None
-        except DockerException as error:
-            raise DeployError(f"the container {container} cannot be looked into: {error}"[:300]) from None
-        attrs = self._container.attrs
-        self.identity = str(attrs["Image"])
-        self.mounts = {str(mount["Destination"]): str(mount.get("Source", "")) for mount in attrs.get("Mounts") or ()}
+    def __init__(self, container: str, root: str, vllm_version: str, engine: DockerEngine | None = None) -> None:
+        self._engine = engine or DockerEngine()
+        found = self._engine.container(container)
+        if found is None:
+            raise DeployError(f"the container {container} is gone", fix="deploy status")
+        self._container = found
+        self.identity = str(self._engine.inspect(found.id)["Image"])
+        self.mounts = dict(found.mounts)
         self.root = root
         self.vllm_version = vllm_version
         self._files: dict[str, bytes] | None = None
@@ -41,7 +50,7 @@ class ContainerTree:
             return files[relative]
         if any(relative.startswith(f"{folder}/") for folder in _FOLDERS):
             raise FileNotFoundError(relative)
-        files.update(self._archive(relative, relative.rpartition("/")[0]))
+        files.update(self._sent(relative))
         if relative not in files:
             raise FileNotFoundError(relative)
         return files[relative]
@@ -57,23 +66,22 @@ class ContainerTree:
         if self._files is None:
             self._files = {}
             for folder in _FOLDERS:
-                self._files.update(self._archive(folder, folder.rpartition("/")[0]))
+                self._files.update(self._sent(folder))
         return self._files
 
-    def _archive(self, relative: str, parent: str) -> dict[str, bytes]:
-        from docker.errors import DockerException, NotFound
-
-        try:
-            chunks, _status = self._container.get_archive(f"{self.root}/{relative}")
-            data = b"".join(chunks)
-        except NotFound:
-            return {}
-        except DockerException as error:
-            raise DeployError(f"the files of container {self._container.name} cannot be read: {error}") from None
+    def _sent(self, relative: str) -> dict[str, bytes]:
+        """The Python files at or below a path, by their path below the package."""
+        answer = self._engine.execute(self._container.id, ["python3", "-I", "-c", _SEND, self.root, relative])
+        if answer.status != 0:
+            complaint = (answer.stderr.strip().splitlines() or ["no reason given"])[-1]
+            raise DeployError(
+                f"the files of container {self._container.name} cannot be read: {complaint[:200]}",
+                fix=f"docker exec {self._container.name} python3 -V",
+            )
         found = {}
-        with tarfile.open(fileobj=io.BytesIO(data)) as members:
+        with tarfile.open(fileobj=io.BytesIO(answer.stdout)) as members:
             for member in members:
-                if member.isfile() and member.name.endswith(".py"):
-                    stream = members.extractfile(member)
-                    found[f"{parent}/{member.name}" if parent else member.name] = stream.read() if stream else b""
+                stream = members.extractfile(member) if member.isfile() else None
+                if stream is not None:
+                    found[member.name] = stream.read()
         return found

@@ -6,9 +6,9 @@ The docker package is imported by the first read, since it costs more than a who
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -18,10 +18,14 @@ from shardwright.errors import DeployError
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """One local image. `digests` are the published ones; an image that was never pulled or pushed has none."""
+    """One local image. `digests` are the published ones; an image that was never pulled or pushed has none.
+
+    `config` is the image's own configuration in Docker's words: Env, Entrypoint, Cmd, User, Healthcheck.
+    """
 
     id: str
     digests: tuple[str, ...]
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,24 @@ class ContainerFacts:
     started_at: float | None
     mounts: Mapping[str, str]
     restart_policy: str = "no"
+
+
+@dataclass(frozen=True)
+class Executed:
+    """What a program in a container left. A program that is not there leaves status 126 or 127, its name in stdout."""
+
+    status: int
+    stdout: bytes
+    stderr: str
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """One Docker engine: its OCI runtimes, the CDI names of its devices, and the folder of its images."""
+
+    runtimes: frozenset[str]
+    devices: tuple[str, ...]
+    root: str
 
 
 @dataclass(frozen=True)
@@ -63,12 +85,14 @@ class DockerEngine:
             except ImageNotFound:
                 return None
         digests = (str(name).rpartition("@")[2] for name in image.attrs.get("RepoDigests") or ())
-        return ImageFacts(str(image.id), tuple(digests))
+        return ImageFacts(str(image.id), tuple(digests), image.attrs.get("Config") or {})
 
-    def runtimes(self) -> frozenset[str]:
-        """The names of the OCI runtimes that are registered."""
+    def info(self) -> EngineInfo:
+        """What the engine says of itself."""
         with _translated():
-            return frozenset(self._client.info().get("Runtimes") or ())
+            info = self._client.info()
+        devices = (str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or ())
+        return EngineInfo(frozenset(info.get("Runtimes") or ()), tuple(devices), str(info.get("DockerRootDir") or "/"))
 
     def container(self, name: str) -> ContainerFacts | None:
         """The container of exactly that name or full id, in any state."""
@@ -91,6 +115,20 @@ class DockerEngine:
             if any(binding.get("PublicPort") == port for binding in row.get("Ports") or ()):
                 return str(row["Names"][0]).lstrip("/")
         return None
+
+    def inspect(self, container_id: str) -> Mapping[str, Any]:
+        """All that Docker says of a container, in its own words."""
+        with _translated():
+            attrs: Mapping[str, Any] = self._client.api.inspect_container(container_id)
+        return attrs
+
+    def execute(self, container_id: str, argv: Sequence[str]) -> Executed:
+        """Run a program to its end in a running container, as its root so that it may read all."""
+        with _translated():
+            made = self._client.api.exec_create(container_id, list(argv), user="0")
+            stdout, stderr = self._client.api.exec_start(made["Id"], demux=True)
+            status = self._client.api.exec_inspect(made["Id"])["ExitCode"]
+        return Executed(int(status or 0), stdout or b"", (stderr or b"").decode(errors="replace"))
 
     def logs(self, container_id: str, *, follow: bool, tail: int | None) -> Iterator[str]:
         """Lines of both outputs in the order in which Docker recorded them."""

@@ -118,6 +118,18 @@ def command_line(pid: int) -> str:
     return raw.replace(b"\0", b" ").decode(errors="replace").strip()
 
 
+def environment_of(process: ProcessIdentity) -> dict[str, str] | None:
+    """The environment that this very process was started with; None when it is gone or this user may not see it."""
+    try:
+        raw = (_PROC / str(process.pid) / "environ").read_bytes()
+    except OSError:
+        return None
+    if not is_alive(process):
+        return None
+    pairs = (item.partition("=") for item in raw.decode(errors="surrogateescape").split("\0") if "=" in item)
+    return {name: value for name, _equals, value in pairs}
+
+
 def boot_id() -> str:
     """The kernel's name of the current boot."""
     return _BOOT_ID.read_text().strip()

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from shardwright.connect.docker_sdk import docker_client
 from shardwright.errors import DeployError
 
 PACKAGE = "vllm"
@@ -111,12 +112,12 @@ class ImageTree:
     """The package inside a local image, read from containers that are created, never started, and always removed.
 
     Only the folder is asked of the image's own `python3`, in a throw-away run without network. `digest` (sha256:…),
-    where given, must be the image's own. `client` is a Docker SDK client; the default is made from the environment.
+    where given, must be the image's own. `client` is a Docker SDK client, by default of the command line's engine.
     """
 
     def __init__(self, image: str, digest: str | None = None, client: Any = None) -> None:
         self._image = image
-        self._client = client or _docker_client()
+        self._client = client or docker_client()
         self.identity = self._pinned_id(digest)
         self._read: dict[str, bytes | None] = {}
         self.root = self._package_root()
@@ -275,16 +276,6 @@ def _version(tree: _Readable, where: str) -> str:
         f"{where} does not say which vLLM it is: {PACKAGE}/{VERSION_FILE} has no version",
         why="a patch is placed by the engine's version",
     )
-
-
-def _docker_client() -> Any:
-    import docker
-    from docker.errors import DockerException
-
-    try:
-        return docker.from_env()
-    except DockerException as error:
-        raise _docker_failure(error) from None
 
 
 def _docker_failure(error: Exception) -> DeployError:

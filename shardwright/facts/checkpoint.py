@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from shardwright.errors import DeployError
+from shardwright.facts.safetensors import read_headers
 
 _INDEX_FILE = "model.safetensors.index.json"
 
@@ -34,20 +35,8 @@ def read_checkpoint(directory: Path, shown: str) -> CheckpointFacts | None:
                 raise DeployError(f"{shown}/{_INDEX_FILE} has no weight_map")
             return CheckpointFacts(f"{shown}/{_INDEX_FILE}", frozenset(weight_map))
         if single.is_file():
-            names = frozenset(_header(single)) - {"__metadata__"}
-            return CheckpointFacts(f"{shown}/model.safetensors", names)
+            shard = read_headers(single, f"{shown}/model.safetensors")
+            return CheckpointFacts(f"{shown}/model.safetensors", frozenset(tensor.name for tensor in shard.tensors))
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise DeployError(f"{shown}: the checkpoint index cannot be read: {error}") from None
     return None
-
-
-def _header(shard: Path) -> dict[str, object]:
-    """The JSON header of a safetensors file: 8 bytes of little-endian length, then that many bytes."""
-    with shard.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        if length > 100_000_000:
-            raise ValueError("the header is longer than the format allows")
-        header = json.loads(stream.read(length))
-    if not isinstance(header, dict):
-        raise ValueError("the header is not a JSON object")
-    return header

@@ -11,12 +11,14 @@ from shardwright.errors import DeployError
 from shardwright.facts.engine_flags import extract_engine_table
 from shardwright.facts.engine_tables import EngineTable, encode_table, read_table
 
+# Raised when the same sources give another table.
+_FORMAT = "2"
 _CONTENT_FILES = ("engine/arg_utils.py", "envs.py", "_version.py")
 
 
 def tree_table(tree: SourceTree, cache: Path) -> EngineTable:
     """The table of an engine's own files, kept in `cache` under their digest."""
-    digest = hashlib.sha256(tree.identity.encode())
+    digest = hashlib.sha256(f"{_FORMAT} {tree.identity}".encode())
     for name in _CONTENT_FILES:
         digest.update(_content(tree, name))
     file = cache / f"engine-{digest.hexdigest()[:32]}.json"

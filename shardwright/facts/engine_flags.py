@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shardwright.errors import DeployError
-from shardwright.facts.engine_hints import Shape, shape_of_field
+from shardwright.facts.engine_hints import Shape, config_class, shape_of_field
 from shardwright.facts.engine_names import Definition, Readable, SourceNames
 from shardwright.facts.engine_tables import EngineTable, Flag
 
@@ -23,6 +23,9 @@ _FRONT_ENDS = (
     "entrypoints/openai/cli_args.py",
 )
 _BACKENDS = "v1/attention/backends/registry.py"
+# The engine makes this config of a plain JSON object, later than it reads the command line.
+_LATE_CONFIGS = {"--speculative-config": "SpeculativeConfig"}
+_BOUNDS = {"ge": "low", "gt": "above", "le": "high", "lt": "below"}
 _TYPES = {"int": "int", "float": "float", "str": "text", "json.loads": "json", "human_readable_int": "size"}
 
 
@@ -161,7 +164,33 @@ def _finish(
         default=_default_text(names, file, default, 0),
         deprecated="deprecat" in " ".join(ast.unparse(extra[key]) for key in ("help", "action") if key in extra).lower()
         or "deprecated" in extra,
+        keys=_config_keys(names, flag.name, shape, field),
+        **_bounds(field),
     )
+
+
+def _bounds(field: Definition | None) -> dict[str, float]:
+    """What a field's `Field(ge=…, gt=…, le=…, lt=…)` demands of its value."""
+    node = field.node.value if field is not None and isinstance(field.node, ast.AnnAssign) else None
+    if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith("Field"):
+        return {}
+    given = {_BOUNDS[word.arg]: word.value for word in node.keywords if word.arg in _BOUNDS}
+    try:
+        return {name: float(ast.literal_eval(value)) for name, value in given.items()}
+    except (ValueError, TypeError):
+        return {}
+
+
+def _config_keys(names: SourceNames, flag: str, shape: Shape, field: Definition | None) -> tuple[str, ...]:
+    """The fields of the config class that a JSON flag fills; such classes take no others."""
+    if flag in _LATE_CONFIGS:
+        found = names.fields("config/speculative.py", _LATE_CONFIGS[flag])
+    elif shape.kind == "config" and field is not None:
+        place = config_class(names, field)
+        found = names.fields(place.file, place.node.name) if place and isinstance(place.node, ast.ClassDef) else {}
+    else:
+        return ()
+    return tuple(sorted(key for key in found if not key.startswith("_")))
 
 
 def _overridden(names: SourceNames, file: str, shape: Shape, extra: dict[str, Any]) -> Shape:

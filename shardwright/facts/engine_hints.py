@@ -59,6 +59,16 @@ def shape_of_field(names: SourceNames, found: Definition) -> Shape:
     return Shape(_scalar_kind(node.target.id, atoms), optional=optional)
 
 
+def config_class(names: SourceNames, found: Definition) -> Definition | None:
+    """The config class in a field's annotation; None where there is none, or several."""
+    if not isinstance(found.node, ast.AnnAssign):
+        return None
+    words = [node.id for node in ast.walk(found.node.annotation) if isinstance(node, ast.Name)]
+    places = [place for word in words if (place := names.lookup(found.file, word)) is not None]
+    classes = [place for place in places if isinstance(place.node, ast.ClassDef)]
+    return classes[0] if len(classes) == 1 else None
+
+
 def _scalar_kind(field: str, atoms: set[str]) -> str:
     if "int" in atoms:
         return "size_or_auto" if field == "max_model_len" else "size" if field in _SIZES else "int"

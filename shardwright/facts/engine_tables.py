@@ -21,7 +21,9 @@ class Flag(Struct, frozen=True, omit_defaults=True):
     `kind`: switch (no value, no negation) | bool (has a --no- form) | text | int | size (1k, 2M) | size_or_auto |
     float | json | config (a JSON object) | json_or_text | list (several values, of the kind `item`) |
     append (repeated) | optional (value may be left out). `folds`: the engine lowers the value and turns dashes into
-    underscores. `default` is JSON; None where it is made at run time.
+    underscores. `default` is JSON; None where it is made at run time. `low`, `above`, `high`, `below`: what a number
+    must be at least, above, at most and below. `keys`: the entries that a JSON object of this flag may have; empty
+    where any may stand there.
     """
 
     name: str
@@ -33,6 +35,11 @@ class Flag(Struct, frozen=True, omit_defaults=True):
     folds: bool = False
     default: str | None = None
     deprecated: bool = False
+    low: float | None = None
+    above: float | None = None
+    high: float | None = None
+    below: float | None = None
+    keys: tuple[str, ...] = ()
 
 
 class EngineTable(Struct, frozen=True):

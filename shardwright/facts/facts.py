@@ -11,6 +11,7 @@ from shardwright.facts.checkpoint import CheckpointFacts
 from shardwright.facts.engine import EngineFacts
 from shardwright.facts.host import Gpu, Host, LinkKind
 from shardwright.facts.model import ModelFacts
+from shardwright.facts.packed import PackedLinear
 from shardwright.facts.shape import ModelShape
 from shardwright.facts.virtual_tp import VirtualTpFacts
 from shardwright.facts.weights import WeightFacts
@@ -20,6 +21,7 @@ class Facts(Struct, frozen=True):
     """`shape` holds what parallelism must divide, and may be known where `model` is not.
 
     `nodes`: what each host of a multi-node start reports of itself. `log`: the text of an earlier start's log.
+    `launch`: the text of the script that started this server so far. `packed`: widths of packed linear layers.
     """
 
     model: ModelFacts | None = None
@@ -33,3 +35,5 @@ class Facts(Struct, frozen=True):
     log: str | None = None
     weights: WeightFacts | None = None
     virtual_tp: VirtualTpFacts | None = None
+    launch: str | None = None
+    packed: tuple[PackedLinear, ...] = ()

@@ -17,6 +17,7 @@ from shardwright.facts.checkpoint import CheckpointFacts
 from shardwright.facts.host import Gpu, Host, LinkKind
 from shardwright.facts.versions import parse_version
 from shardwright.layout.schema import Layout, Provides
+from shardwright.layout.values import file_digest
 
 
 class GivenFacts(Struct, frozen=True):
@@ -34,6 +35,9 @@ class GivenFacts(Struct, frozen=True):
     log: str | None
     headers: Mapping[str, Any]
     """Tensor names to `{dtype, shape}`, where the file gives these; else whatever the map holds."""
+    engine_files: Mapping[str, str | None] = {}
+    engine_runs: Mapping[str, tuple[str, ...]] = {}
+    launch: str | None = None
 
 
 def read_facts_file(file: Path) -> GivenFacts:
@@ -52,6 +56,9 @@ def read_facts_file(file: Path) -> GivenFacts:
         nodes=_nodes(top),
         log=top.optional_text("log"),
         headers=checkpoint.free_map("tensors") if isinstance(checkpoint.any("tensors"), Mapping) else {},
+        engine_files=_files(engine),
+        engine_runs=_runs(engine),
+        launch=top.optional_text("launch"),
     )
     for section in (engine, checkpoint, top):
         section.finish()
@@ -98,6 +105,21 @@ def _provides(section: Section) -> Provides:
     )
     section.finish()
     return provides
+
+
+def _files(engine: Section) -> Mapping[str, str | None]:
+    """Digests by path below the vllm package; a leading `vllm/` is taken off."""
+    given = engine.section("files")
+    files = {path.removeprefix("vllm/"): file_digest(given, path) for path in given.data}
+    given.finish()
+    return files
+
+
+def _runs(engine: Section) -> Mapping[str, tuple[str, ...]]:
+    given = engine.section("runs")
+    runs = {architecture: given.texts(architecture) for architecture in given.data}
+    given.finish()
+    return runs
 
 
 def _tensors(section: Section) -> frozenset[str]:

@@ -14,14 +14,17 @@ from shardwright.errors import UsageError
 from shardwright.facts.checkpoint import read_checkpoint
 from shardwright.facts.engine import EngineFacts, engine_facts
 from shardwright.facts.facts import Facts
-from shardwright.facts.host import Host, links_outside, loose_paths, read_gpus, read_host, read_links
+from shardwright.facts.host import Cards, Host, links_outside, loose_paths, read_host
 from shardwright.facts.model import ModelFacts, model_facts_from_config, read_model_directory, read_model_file
+from shardwright.facts.packed import packed_linears
 from shardwright.facts.shape import model_shape
 from shardwright.facts.spec_support import TABLE, SpecTable, read_spec_table
+from shardwright.layout.dotted import dotted_entries
 from shardwright.layout.schema import Layout
 
 if TYPE_CHECKING:
     from shardwright.connect.trees import SourceTree
+    from shardwright.facts.docker_host import DockerHost
     from shardwright.facts.facts_file import GivenFacts
     from shardwright.facts.virtual_tp import VirtualTpFacts
     from shardwright.facts.weights import WeightFacts
@@ -45,15 +48,15 @@ def gather_facts(
     if given is not None:
         return _given_facts(layout, project, directory, engine, given)
     model = _model(layout, project, directory)
-    cuda = host and layout.engine.platform == "cuda"
+    cards = _cards(host and layout.engine.platform == "cuda")
     return Facts(
         model=model,
         checkpoint=read_checkpoint(directory, layout.model.path) if directory else None,
-        gpus=read_gpus() if cuda else None,
+        gpus=cards.gpus,
         shape=model.shape if model else None,
         engine=engine,
-        links=read_links() if cuda else None,
-        host=_host(layout, project, host),
+        links=cards.links,
+        host=_host(layout, project, host, cards),
         weights=_weights(layout, directory, model) if host and directory and model else None,
         virtual_tp=_virtual_tp(layout, project, directory, tree=tree),
     )
@@ -69,6 +72,7 @@ def _virtual_tp(
 ) -> VirtualTpFacts | None:
     """For layouts that name the patch, and for model folders that carry a plan, with or without the patch."""
     from shardwright.facts import virtual_tp
+    from shardwright.facts.vtp_ladder import evidence_file, read_evidence
 
     named = "virtual-tp" in layout.patches
     if given is not None and given.config is not None:
@@ -92,6 +96,7 @@ def _virtual_tp(
         config,
         virtual_tp.read_vtp_table(table),
         virtual_tp.has_tactic_filter(tree) if tree is not None else None,
+        read_evidence(evidence_file(project.state_dir(), layout.name)),
     )
 
 
@@ -117,14 +122,20 @@ def _given_facts(
         checkpoint=given.checkpoint,
         gpus=given.gpus,
         shape=shape,
-        engine=engine,
+        engine=replace(engine, files=given.engine_files, runs=given.engine_runs),
         links=given.links,
         host=given.host,
         nodes=given.nodes,
         log=given.log,
         virtual_tp=_virtual_tp(layout, project, directory, given=given),
         weights=_given_weights(given, model),
+        launch=given.launch,
+        packed=packed_linears((name, entry.get("shape")) for name, entry in _with_shapes(given)),
     )
+
+
+def _with_shapes(given: GivenFacts) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(name, entry) for name, entry in given.headers.items() if isinstance(entry, Mapping)]
 
 
 def _given_weights(given: GivenFacts, model: ModelFacts | None) -> WeightFacts | None:
@@ -182,7 +193,16 @@ def _model(layout: Layout, project: Project, directory: Path | None) -> ModelFac
 
 
 def hf_overrides(layout: Layout) -> Mapping[str, Any]:
-    """The layout's `serve.hf_overrides` map; empty when it is absent."""
+    """The layout's `serve.hf_overrides` map, or what its parts (`hf_overrides.key: …`) say together, as the engine
+    would take them; empty when there are none.
+    """
+    parts = [
+        (key, value)
+        for key, value in layout.serve.items()
+        if "." in key and key.partition(".")[0].replace("-", "_") == "hf_overrides" and value is not None
+    ]
+    if parts:
+        return dotted_entries(parts)
     value = layout.serve.get("hf_overrides", layout.serve.get("hf-overrides"))
     if isinstance(value, str):
         import json
@@ -195,7 +215,16 @@ def hf_overrides(layout: Layout) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _host(layout: Layout, project: Project, host: bool) -> Host:
+def _cards(asked: bool) -> Cards:
+    """Of this machine where the layout wants NVIDIA cards."""
+    if not asked:
+        return Cards()
+    from shardwright.facts.nvml import read_cards
+
+    return read_cards()
+
+
+def _host(layout: Layout, project: Project, host: bool, cards: Cards) -> Host:
     """This machine. Without `host` only what costs nothing: whether the project's own mount sources are there."""
     sources = [mount.source for mount in layout.container.mounts if not mount.volume]
     own = [source for source in sources if not source.startswith(("/", "~"))]
@@ -204,5 +233,23 @@ def _host(layout: Layout, project: Project, host: bool) -> Host:
         return Host(missing=missing)
     folders = [Path(os.path.abspath(project.root / os.path.expanduser(source))) for source in sources]
     outside = tuple(pair for folder in folders if folder.is_dir() for pair in links_outside(folder))
-    live = read_host(project.root, layout.container.publish_port)
-    return replace(live, missing=missing, outside=outside, loose=loose_paths(project.root / "overlays"))
+    container, docker = layout.container, _docker_host(layout, cards)
+    host_network = layout.runtime == "docker" and container.network == "host"
+    model = locate_model(layout.model.path, project)
+    disks = (project.root, *((model,) if model else ()), *((docker.root,) if docker else ()))
+    return replace(
+        read_host(disks, container.container_port if host_network else container.publish_port, cards.driver),
+        runtimes=docker.runtimes if docker else (),
+        missing=missing,
+        outside=outside,
+        loose=loose_paths(project.root / "overlays"),
+    )
+
+
+def _docker_host(layout: Layout, cards: Cards) -> DockerHost | None:
+    """Only where there are cards to give: on any other machine the layout is only looked at."""
+    if not cards.gpus or layout.runtime != "docker" or layout.container.tool != "docker":
+        return None
+    from shardwright.facts.docker_host import read_docker_host
+
+    return read_docker_host()

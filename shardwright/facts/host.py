@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -24,13 +25,23 @@ class Gpu(Struct, frozen=True):
     free_gib: float | None = None
 
 
+class Cards(Struct, frozen=True):
+    """The NVIDIA cards of one machine. None: nobody could be asked. `links` is None too where there is one card."""
+
+    gpus: tuple[Gpu, ...] | None = None
+    links: LinkKind | None = None
+    driver: str | None = None
+
+
 class Host(Struct, frozen=True):
     """The machine that the engine will run on. None or empty: nobody looked.
 
     `live` says that this very machine was asked, as against a facts file. `listening`: TCP ports in use.
-    `missing`: mount sources, given relative to the project, that are not there. `outside`: files below a mount source
-    that are links to the value, an absolute path. `loose`: overlay files or folders that others may write.
-    `caches`: compile caches below a mounted folder and the topology that each was made for.
+    `runtimes`: OCI runtimes of the Docker engine, with `nvidia` wherever it can give cards. `disk_free_gib`: the least
+    of where project, model and images lie. `missing`: mount sources, given relative to the project, that are not
+    there. `outside`: files below a mount source that are links to the value, an absolute path. `loose`: overlay files
+    or folders that others may write. `caches`: compile caches below a mounted folder and the topology that each was
+    made for.
     """
 
     live: bool = False
@@ -84,14 +95,18 @@ def parse_links(matrix: str) -> LinkKind | None:
     return "all" if all(joined) else "pairs" if any(joined) else "pcie"
 
 
-def read_host(disk: Path, publish_port: int | None) -> Host:
-    """Memory, /dev/shm, free disk below `disk`, driver, SELinux, interfaces, and whether the port is in use."""
+def read_host(disks: Sequence[Path], publish_port: int | None, driver: str | None = None) -> Host:
+    """Memory, /dev/shm, least free space of `disks`, driver, SELinux, interfaces, and whether the port is in use.
+
+    `disks` are folders that need not be there yet. `driver` is what the driver itself said.
+    """
+    free = [size for size in (_free_gib(disk) for disk in disks) if size is not None]
     return Host(
         live=True,
         memory_gib=_memory_gib(),
-        shm_gib=_size_gib(Path("/dev/shm"), free=False),
-        disk_free_gib=_size_gib(disk, free=True),
-        driver=_text(Path("/sys/module/nvidia/version")),
+        shm_gib=_shm_gib(),
+        disk_free_gib=min(free, default=None),
+        driver=driver or (_text(Path("/sys/module/nvidia/version")) or "").strip() or None,
         selinux=_selinux(),
         listening=(publish_port,) if publish_port is not None and _in_use(publish_port) else (),
         interfaces=_interfaces(),
@@ -144,12 +159,22 @@ def _memory_gib() -> float | None:
     return None
 
 
-def _size_gib(path: Path, *, free: bool) -> float | None:
+def _shm_gib() -> float | None:
     try:
-        state = os.statvfs(path)
+        state = os.statvfs("/dev/shm")
     except OSError:
         return None
-    return (state.f_bavail if free else state.f_blocks) * state.f_frsize / _GIB
+    return state.f_blocks * state.f_frsize / _GIB
+
+
+def _free_gib(folder: Path) -> float | None:
+    """Where the folder lies or would be made; None where this user may not look."""
+    try:
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        state = os.statvfs(there)
+    except OSError:
+        return None
+    return state.f_bavail * state.f_frsize / _GIB
 
 
 def _selinux() -> str | None:

@@ -14,6 +14,7 @@ from shardwright.connect.project import Project
 from shardwright.connect.strict_yaml import load_yaml
 from shardwright.errors import DeployError
 from shardwright.facts.versions import version_in
+from shardwright.facts.vtp_ladder import Evidence
 
 TABLE = "configs/engines/vtp_alignment.yaml"
 SCHEMA = "shardwright/vtp-v1"
@@ -79,12 +80,14 @@ class VirtualTpFacts(Struct, frozen=True):
     """The model's config.json, unreduced, and the table. A sidecar's config holds its plan under `virtual_tp`.
 
     `tactic_filter`: whether the engine's FlashInfer drops tactics that do not fit a shape; None where nobody looked.
+    `evidence`: what `deploy vtp qualify` kept of this layout.
     """
 
     source: str
     config: Mapping[str, Any]
     table: VtpTable
     tactic_filter: bool | None = None
+    evidence: tuple[Evidence, ...] = ()
 
 
 class Tree(Protocol):

@@ -21,6 +21,7 @@ from shardwright.gates.container import (
     check_restart_policy,
     check_shared_memory,
 )
+from shardwright.gates.drafts import check_draft_settings
 from shardwright.gates.engine import check_custom_all_reduce, check_owned_flags, check_ready_timeout
 from shardwright.gates.environment import check_device_selection, check_engine_variables, check_nccl
 from shardwright.gates.finding import Finding, Overall, by_severity, overall_verdict
@@ -30,6 +31,7 @@ from shardwright.gates.index_sharing import check_index_sharing
 from shardwright.gates.indexer_weights import check_indexer_weights
 from shardwright.gates.mounts import check_mounts, check_overlay_permissions
 from shardwright.gates.network import check_master_address, check_nodes_agree, check_world_size
+from shardwright.gates.options import env_of
 from shardwright.gates.parallelism import (
     check_capacity_flags,
     check_context_parallel,
@@ -76,6 +78,7 @@ GATES = (
     check_flags,
     check_engine_variables,
     check_model_runner,
+    check_draft_settings,
     check_tensor_parallel,
     check_expert_parallel,
     check_context_parallel,
@@ -140,5 +143,5 @@ def plan_stages(deployment: Deployment, facts: Facts) -> Plan:
 
 
 def _runner(deployment: Deployment) -> str:
-    pinned = next((pair.value for pair in deployment.env if pair.name == RUNNER_ENV), "")
-    return effective_runner(deployment.platform, deployment.engine.vllm, pinned)
+    pair = env_of(deployment, RUNNER_ENV)
+    return effective_runner(deployment.platform, deployment.engine.vllm, pair.value if pair else None)

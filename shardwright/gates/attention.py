@@ -64,7 +64,7 @@ def _named_backend(deployment: Deployment, facts: Facts) -> list[Finding]:
         return []
     from difflib import get_close_matches
 
-    near = get_close_matches(name, sorted(known), n=1)
+    near = get_close_matches(name, sorted(known))
     declare = f"engine.provides: {{attention_backends: [{name}]}} where the image brings it"
     return [
         Finding(
@@ -99,7 +99,7 @@ def _latent_dtype(deployment: Deployment, facts: Facts) -> list[Finding]:
         text = f"{dtype} is a layout of latent (MLA) caches, and {facts.shape.architecture or 'the model'} has none"
         return [Finding(GATE, "reject", text, fix="write serve: {kv_cache_dtype: auto} or fp8")]
     capabilities, source = capabilities_of(deployment, facts)
-    old = [text for text in capabilities if not _provided(deployment, text) and _major(text) != 10]
+    old = [text for text in capabilities if not _provided(deployment, text) and major_of(text) != 10]
     if dtype == "nvfp4_ds_mla" and old:
         text = f"nvfp4_ds_mla needs compute capability 10.x, and {source} have {', '.join(old)}"
         return [Finding(GATE, "reject", text, fix="write serve: {kv_cache_dtype: fp8_ds_mla}")]
@@ -160,7 +160,7 @@ def _on_capability(version: str, capability: str, asked: str | None) -> tuple[_B
         backend
         for backend in STOCK_BACKENDS
         if version_in(version, backend.versions)
-        and _major(capability) in backend.majors
+        and major_of(capability) in backend.majors
         and asked in (None, "AUTO", backend.name)
     )
 
@@ -199,13 +199,11 @@ def _no_dtype(capability: str, dtype: str, decider: str, fitting: Iterable[_Back
 def capabilities_of(deployment: Deployment, facts: Facts) -> tuple[tuple[str, ...], str]:
     """The distinct compute capabilities of the cards, and where they are known from."""
     found = tuple(sorted({gpu.compute_capability for gpu in facts.gpus or () if gpu.compute_capability}))
-    if found:
+    if found or deployment.hardware is None:
         return found, "the cards of this host"
-    if deployment.hardware is not None:
-        return (deployment.hardware.compute_capability,), "hardware: of the layout"
-    return (), ""
+    return (deployment.hardware.compute_capability,), "hardware: of the layout"
 
 
-def _major(capability: str) -> int:
-    major = capability.partition(".")[0]
-    return int(major) if major.isascii() and major.isdigit() else 0
+def major_of(capability: str) -> int | None:
+    """The major number of a compute capability; None where it does not read."""
+    return whole_number(capability.partition(".")[0])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from shardwright.facts.facts import Facts
-from shardwright.gates.attention import capabilities_of
+from shardwright.gates.attention import capabilities_of, major_of
 from shardwright.gates.finding import Finding
-from shardwright.gates.options import node_count, value_of, whole_number, world_size
+from shardwright.gates.options import node_count, value_of, world_size
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
 
 _CUSTOM_ALL_REDUCE_SIZES = (2, 4, 6, 8, 16)
-_LEAST_CAPABILITY = (8, 0)
+_LEAST_MAJOR = 8
 
 
 def check_card_capability(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
@@ -18,7 +18,7 @@ def check_card_capability(deployment: Deployment, plan: Plan, facts: Facts) -> l
     if deployment.platform != "cuda":
         return []
     capabilities, source = capabilities_of(deployment, facts)
-    old = [text for text in capabilities if _parts(text) < _LEAST_CAPABILITY]
+    old = [text for text in capabilities if (major := major_of(text)) is not None and major < _LEAST_MAJOR]
     if not old:
         return []
     findings = []
@@ -30,12 +30,6 @@ def check_card_capability(deployment: Deployment, plan: Plan, facts: Facts) -> l
         text = f"bfloat16 needs compute capability 8.0 or above, and {source} have {', '.join(old)}"
         findings.append(Finding("card-capability", "reject", text, fix="write serve: {dtype: half}"))
     return findings
-
-
-def _parts(capability: str) -> tuple[int, int]:
-    major, _, minor = capability.partition(".")
-    number = whole_number(major)
-    return (99 if number is None else number, whole_number(minor) or 0)
 
 
 def check_free_memory(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
@@ -98,7 +92,7 @@ def check_custom_all_reduce_topology(deployment: Deployment, plan: Plan, facts: 
         sizes = ", ".join(str(size) for size in _CUSTOM_ALL_REDUCE_SIZES)
         text = f"custom all-reduce exists for {sizes} ranks; at TP={tensor} the engine switches it off by itself"
         return [Finding("all-reduce-topology", "info", text)]
-    if tensor > 2 and facts.links in ("pairs", "pcie"):
+    if tensor != 2 and facts.links in ("pairs", "pcie"):
         text = "custom all-reduce needs NVLink between all cards above TP=2; the engine switches it off by itself"
         return [Finding("all-reduce-topology", "info", text)]
     return []

@@ -55,7 +55,9 @@ def _host_shm(facts: Facts) -> list[Finding]:
 
 def size_gib(text: str | None) -> float | None:
     """`16g`, `16gb`, `64m`, `1073741824` in GiB; None where it is absent or does not read."""
-    plain = (text or "").strip().lower().removesuffix("b").removesuffix("i")
+    if text is None:
+        return None
+    plain = text.strip().lower().removesuffix("b").removesuffix("i")
     unit = plain[-1:] if plain[-1:] in _UNITS else ""
     number = plain.removesuffix(unit).strip()
     if not number.replace(".", "", 1).isdigit() or not number.isascii():

@@ -19,6 +19,9 @@ OWNED_FLAGS = {
     "--pipeline-parallel-size": "parallel.pipeline",
     "--pp": "parallel.pipeline",
     "--speculative-config": "speculative",
+    "--spec-method": "speculative.method",
+    "--spec-model": "speculative.model",
+    "--spec-tokens": "speculative.num_speculative_tokens",
 }
 
 
@@ -65,7 +68,7 @@ def check_owned_flags(deployment: Deployment, plan: Plan, facts: Facts) -> list[
     """`owned-flags`: what the launcher derives is not also given through `serve` or `env`."""
     findings = []
     for argument in deployment.engine_args:
-        flag = argument.tokens[0].partition("=")[0] if argument.tokens else ""
+        flag = argument.tokens[0].partition("=")[0]
         # The engine takes one entry of a JSON flag as --flag.key too.
         owner = OWNED_FLAGS.get(flag.partition(".")[0]) if argument.passthrough else None
         if owner is not None:

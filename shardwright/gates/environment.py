@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardwright.facts.engine import EngineFacts
+from shardwright.facts.engine_tables import EngineTable
 from shardwright.facts.facts import Facts
 from shardwright.gates.finding import Finding
 from shardwright.gates.options import env_of, node_count, whole_number, world_size
@@ -19,7 +20,7 @@ _SLOWER = (
     ("NCCL_MIN_NCHANNELS", "1"),
     ("NCCL_MAX_NCHANNELS", "1"),
 )
-_TOO_LITTLE_TO_TALK = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE")
+_TOO_LITTLE_TO_TALK = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
 
 
 def check_engine_variables(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
@@ -33,22 +34,21 @@ def check_engine_variables(deployment: Deployment, plan: Plan, facts: Facts) -> 
         names = ", ".join(pair.name for pair in asked)
         text = f"the variables of vLLM {deployment.engine.vllm} are not known here, so unchecked: {names}"
         return [Finding("engine-env", "unknown", text, fix="deploy check --in-image reads them from the engine")]
-    known = frozenset(facts.engine.table.envs)
-    return [_unread(pair, facts.engine) for pair in asked if pair.name not in known]
+    engine, table = facts.engine, facts.engine.table
+    known = frozenset(table.envs)
+    return [_unread(pair, engine, table) for pair in asked if pair.name not in known]
 
 
-def _unread(pair: EnvPair, engine: EngineFacts) -> Finding:
+def _unread(pair: EnvPair, engine: EngineFacts, table: EngineTable) -> Finding:
     from difflib import SequenceMatcher, get_close_matches
 
-    table = engine.table
-    version, known = (table.vllm, table.envs) if table else ("", ())
-    text = f"{pair.name} is not read by vLLM {version} ({pair.origin})"
+    text = f"{pair.name} is not read by vLLM {table.vllm} ({pair.origin})"
     why = "the engine only logs 'Unknown vLLM environment variable detected' and runs without the setting"
     retired = engine.retired.envs.get(pair.name)
     if retired is not None:
         return Finding("engine-env", "reject", text, why=why, fix=retired)
     having = [other.vllm for other in engine.others if pair.name in other.envs]
-    near = get_close_matches(pair.name, known, n=1, cutoff=_NEAR)
+    near = get_close_matches(pair.name, table.envs, cutoff=_NEAR)
     meant = f"did you mean {near[0]}?" if near else f"remove {pair.name} from env:"
     if having:
         return Finding("engine-env", "reject", f"{text}; {' and '.join(having)} did", why=why, fix=meant)
@@ -76,7 +76,7 @@ def check_nccl(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding
         for name, value in _SLOWER
         if (pair := env_of(deployment, name)) is not None and pair.value.strip().lower() == value.lower()
     ]
-    if world_size(deployment) > 1 and all(_is_on(deployment, name) for name in _TOO_LITTLE_TO_TALK[:2]):
+    if world_size(deployment) > 1 and all(_is_on(deployment, name) for name in _TOO_LITTLE_TO_TALK):
         text = "NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1 leave the ranks of one host only the network"
         findings.append(Finding("nccl", "warn", text, why="slower by far than either", fix="remove one of the two"))
     return findings + _socket_interface(deployment, facts)
@@ -140,7 +140,7 @@ def check_device_selection(deployment: Deployment, plan: Plan, facts: Facts) -> 
         findings.append(Finding("device-selection", "reject", text, why=why, fix=f"keep {inner[0]} only"))
     ranks = world_size(deployment) // node_count(deployment)
     for name, devices in chosen.items():
-        if name == "NVIDIA_VISIBLE_DEVICES" and devices[:1] in (["all"], ["void"], ["none"]):
+        if name == "NVIDIA_VISIBLE_DEVICES" and devices in (["all"], ["void"], ["none"]):
             continue
         findings += _selection_findings(name, devices, ranks, deployment.platform)
     return findings + _container_contradiction(deployment, chosen)
@@ -160,9 +160,11 @@ def _selection_findings(name: str, devices: list[str], ranks: int, platform: str
 
 def _container_contradiction(deployment: Deployment, chosen: dict[str, list[str]]) -> list[Finding]:
     """A container numbers its cards from 0, whatever their numbers on the host."""
-    gpus = (deployment.container.gpus or "").strip("'\"")
+    if deployment.runtime != "docker" or deployment.container.gpus is None:
+        return []
+    gpus = deployment.container.gpus.strip("'\"")
     passed = len(gpus.split(",")) if gpus.startswith("device=") else whole_number(gpus)
-    if deployment.runtime != "docker" or passed is None:
+    if passed is None:
         return []
     for name in ("CUDA_VISIBLE_DEVICES", "--device-ids"):
         numbers = [whole_number(part) for part in chosen.get(name, [])]

@@ -10,7 +10,7 @@ from msgspec import Struct
 Verdict = Literal["info", "unknown", "warn", "reject"]
 Overall = Literal["accept", "warn", "unknown", "reject"]
 
-_SEVERITY = {"reject": 0, "warn": 1, "unknown": 2, "info": 3}
+_BY_SEVERITY = ("reject", "warn", "unknown", "info")
 
 
 class Finding(Struct, frozen=True):
@@ -36,4 +36,4 @@ def overall_verdict(findings: Sequence[Finding]) -> Overall:
 
 def by_severity(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Refusals first, otherwise in the order of the gates."""
-    return tuple(sorted(findings, key=lambda finding: _SEVERITY[finding.verdict]))
+    return tuple(sorted(findings, key=lambda finding: _BY_SEVERITY.index(finding.verdict)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 
 from shardwright.facts.engine import EngineFacts
@@ -10,6 +9,7 @@ from shardwright.facts.engine_tables import EngineTable, Flag
 from shardwright.facts.facts import Facts
 from shardwright.gates.engine import OWNED_FLAGS
 from shardwright.gates.finding import Finding
+from shardwright.gates.flag_values import bounds_text, dotted_problem, value_problem
 from shardwright.gates.options import flag_arguments
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Argument, Deployment
@@ -36,7 +36,7 @@ def check_flags(deployment: Deployment, plan: Plan, facts: Facts) -> list[Findin
         base = name.partition(".")[0]
         flag = spellings.get(base)
         if flag is None:
-            flag, finding = _unknown(base, argument, facts.engine, known, spellings)
+            flag, finding = _unknown(base, argument, facts.engine, table.vllm, known, spellings)
             findings.append(finding)
         if flag is None:
             continue
@@ -44,6 +44,9 @@ def check_flags(deployment: Deployment, plan: Plan, facts: Facts) -> list[Findin
         # A flag that a layout key decides is the business of owned-flags.
         if flag.name in seen and "." not in name and flag.kind != "append" and flag.name not in OWNED_FLAGS:
             findings.append(_twice(flag, seen[flag.name], argument))
+        whole = "." not in name
+        if flag.name in seen and whole != ("." not in seen[flag.name].tokens[0].partition("=")[0]):
+            findings.append(_whole_and_parts(flag, seen[flag.name], argument))
         seen[flag.name] = argument
     return findings
 
@@ -56,15 +59,19 @@ def _spellings(table: EngineTable) -> tuple[dict[str, Flag], dict[str, Flag]]:
         for name in (flag.name, *flag.aliases):
             spellings[name] = flag
             if flag.kind == "bool" and name.startswith("--"):
-                spellings[name.replace("--", "--no-", 1)] = flag
+                spellings["--no-" + name.removeprefix("--")] = flag
     return known, spellings
 
 
 def _unknown(
-    name: str, argument: Argument, engine: EngineFacts, known: Mapping[str, Flag], spellings: Mapping[str, Flag]
+    name: str,
+    argument: Argument,
+    engine: EngineFacts,
+    version: str,
+    known: Mapping[str, Flag],
+    spellings: Mapping[str, Flag],
 ) -> tuple[Flag | None, Finding]:
     """What an unknown spelling is: an abbreviation of one flag (which is judged on), or nothing that can start."""
-    version = engine.table.vllm if engine.table else ""
     matches = {spellings[full].name: spellings[full] for full in spellings if full.startswith(name)}
     if len(matches) == 1 and name.startswith("--"):
         (flag,) = matches.values()
@@ -83,26 +90,25 @@ def _unknown(
         text = f"vLLM {version} has no {name} any more ({argument.origin})"
         why = "the engine stops with 'unrecognized arguments'"
         return None, Finding("engine-flags", "reject", text, why=why, fix=retired)
-    positive = name.replace("--no-", "--", 1)
+    positive = "--" + name.removeprefix("--no-")
     if positive in known:
         text = f"{positive} has no negative form in vLLM {version} ({argument.origin})"
         return None, Finding("engine-flags", "reject", text, fix=f"remove {_key(positive)}: false")
     return None, Finding(
         "engine-flags",
         "reject",
-        f"vLLM {version} has no flag {name}{_history(name, engine)} ({argument.origin})",
+        f"vLLM {version} has no flag {name}{_history(name, engine, version)} ({argument.origin})",
         why="the engine stops with 'unrecognized arguments'",
         fix=_suggestion(name, known),
     )
 
 
-def _history(name: str, engine: EngineFacts) -> str:
+def _history(name: str, engine: EngineFacts, here: str) -> str:
     """Which versions had the flag, from the other tables."""
     having = [table.vllm for table in engine.others if any(name in (f.name, *f.aliases) for f in table.flags)]
-    if not having or engine.table is None:
+    if not having:
         return ""
-    here = _order(engine.table.vllm)
-    older = [version for version in having if _order(version) < here]
+    older = [version for version in having if _order(version) < _order(here)]
     if older:
         return f": it was removed or renamed after {older[-1]}"
     return f": it came with {having[0]}"
@@ -115,7 +121,7 @@ def _order(version: str) -> tuple[int, ...]:
 def _suggestion(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, list(known), n=1, cutoff=_NEAR)
+    near = get_close_matches(name, list(known), cutoff=_NEAR)
     return f"did you mean {_key(near[0])}?" if near else "remove it from serve:"
 
 
@@ -129,6 +135,16 @@ def _twice(flag: Flag, first: Argument, second: Argument) -> Finding:
     )
 
 
+def _whole_and_parts(flag: Flag, first: Argument, second: Argument) -> Finding:
+    return Finding(
+        "engine-flags",
+        "reject",
+        f"{flag.name} is given whole and by parts ({first.origin} and {second.origin})",
+        why="the engine puts the parts last, and they take the place of the whole",
+        fix=f"write all of it as the map {_key(flag.name)}",
+    )
+
+
 def _value_findings(
     name: str, base: str, values: tuple[str, ...], flag: Flag, argument: Argument, version: str
 ) -> list[Finding]:
@@ -136,7 +152,7 @@ def _value_findings(
     if flag.deprecated:
         text = f"{flag.name} is deprecated in vLLM {version} ({argument.origin})"
         findings.append(Finding("engine-flags", "info", text))
-    problem = _dotted_problem(flag) if "." in name else _value_problem(base, values, flag)
+    problem = dotted_problem(name, flag) if "." in name else value_problem(base, values, flag)
     if problem:
         text = f"{problem} ({argument.origin})"
         why = "the engine stops on its command line"
@@ -144,81 +160,11 @@ def _value_findings(
     return findings
 
 
-def _dotted_problem(flag: Flag) -> str:
-    return (
-        "" if flag.kind in ("json", "config", "json_or_text") else f"{flag.name} is not a JSON flag, so it has no parts"
-    )
-
-
-def _value_problem(base: str, values: tuple[str, ...], flag: Flag) -> str:
-    if flag.kind in ("switch", "bool"):
-        return f"{base} takes no value, but {' '.join(values)!r} is given" if values else ""
-    if not values:
-        return "" if flag.kind == "optional" else f"{base} needs a value"
-    if len(values) > 1 and flag.kind != "list":
-        return f"{base} takes one value, but {len(values)} are given"
-    for value in values:
-        problem = _one_value(base, value, flag)
-        if problem:
-            return problem
-    return ""
-
-
-def _one_value(base: str, value: str, flag: Flag) -> str:
-    if flag.optional and value in ("None", ""):
-        return ""
-    if flag.choices:
-        text = value.lower().replace("-", "_") if flag.folds else value
-        parts = text.split(",") if flag.kind == "list" else [text]
-        wrong = [part for part in parts if part not in flag.choices]
-        return f"{base} {wrong[0]!r} is not one of {', '.join(flag.choices)}" if wrong else ""
-    if "int" in (flag.kind, flag.item) and not _is_whole(value):
-        return f"{base} {value!r} is not a whole number"
-    if flag.kind in ("size", "size_or_auto") and not _is_size(value, auto=flag.kind == "size_or_auto"):
-        return f"{base} {value!r} is not a number such as 8192 or 8k"
-    if flag.kind == "float" and not _is_float(value):
-        return f"{base} {value!r} is not a number"
-    if flag.kind in ("json", "config") and not _is_json(value):
-        return f"{base} {value!r} is not valid JSON"
-    if flag.kind == "config" and not isinstance(json.loads(value), dict):
-        return f"{base} {value!r} is not a JSON object"
-    return ""
-
-
-def _is_whole(value: str) -> bool:
-    digits = value.strip().lstrip("+-")
-    return digits.isascii() and digits.isdigit()
-
-
-def _is_size(value: str, *, auto: bool) -> bool:
-    """A whole number, or one with a unit such as 8k or 25.6k."""
-    text = value.strip()
-    return (
-        (auto and text.lower() == "auto")
-        or _is_whole(text)
-        or (text[-1:] in tuple("kKmMgGtT") and _is_float(text[:-1]))
-    )
-
-
-def _is_float(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_json(value: str) -> bool:
-    try:
-        json.loads(value)
-    except ValueError:
-        return False
-    return True
-
-
 def _value_fix(flag: Flag) -> str:
     if flag.kind in ("switch", "bool"):
         return f"write {_key(flag.name)}: true"
+    if flag.low is not None or flag.above is not None:
+        return f"write {_key(flag.name)} {bounds_text(flag)}"
     return f"correct {_key(flag.name)} in serve:"
 
 

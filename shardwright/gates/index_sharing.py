@@ -38,7 +38,7 @@ def check_index_sharing(deployment: Deployment, plan: Plan, facts: Facts) -> lis
         return [Finding(GATE, "unknown", text)] if not _too_many_stages(stages) else [_too_deep(deployment, plan, rule)]
     findings = _orphan_findings(deployment, plan, facts, rule, facts.model)
     if _too_many_stages(stages):
-        findings.insert(0, _too_deep(deployment, plan, rule))
+        findings = [_too_deep(deployment, plan, rule), *findings]
     if WAIVER in deployment.waivers:
         findings = [_waived(finding) if finding.verdict == "reject" else finding for finding in findings]
     return findings
@@ -75,9 +75,9 @@ def _orphan_findings(
     orphans = plan.orphans
     if not orphans or any(_covers(patch, model) for patch in deployment.patches):
         return []
-    recompute = [patch.id for patch in deployment.patches if RECOMPUTE_REMEDY in patch.remedies]
-    if recompute:
-        return [_recompute(recompute[0], orphans, facts, model)]
+    recompute = next((patch.id for patch in deployment.patches if RECOMPUTE_REMEDY in patch.remedies), None)
+    if recompute is not None:
+        return [_recompute(recompute, orphans, facts, model)]
     count = f"{len(orphans)} orphan layer{'s' if len(orphans) > 1 else ''}"
     where = "; ".join(
         f"stage {stage.index} starts on layer {stage.first_layer} and reads unwritten rows in {_text(stage.orphans)}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardwright.facts.facts import Facts
 from shardwright.gates.finding import Finding
-from shardwright.gates.options import node_count, number_of, value_of, world_size
+from shardwright.gates.options import node_count, number_of, value_of, whole_number, world_size
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
 
@@ -24,9 +24,9 @@ def check_world_size(deployment: Deployment, plan: Plan, facts: Facts) -> list[F
     world, nodes = world_size(deployment), node_count(deployment)
     data = number_of(deployment, "--data-parallel-size", 1)
     shape = _shape(deployment)
-    rank = number_of(deployment, "--node-rank", 0)
+    rank = whole_number(value_of(deployment, "--node-rank"))
     findings = []
-    if nodes > 1 and rank >= nodes:
+    if rank is not None and nodes > 1 and rank >= nodes:
         text = f"--node-rank {rank} is not below --nnodes {nodes}"
         findings.append(Finding("world-size", "reject", text, fix=f"number the nodes 0 to {nodes - 1}"))
     if (world * data) % nodes:
@@ -35,16 +35,17 @@ def check_world_size(deployment: Deployment, plan: Plan, facts: Facts) -> list[F
         findings.append(Finding("world-size", "reject", text, why=why, fix="change TP, PP or the number of nodes"))
         return findings
     executor = value_of(deployment, "--distributed-executor-backend")
-    cards, source = _cards(deployment, facts)
-    local = number_of(deployment, "--data-parallel-size-local", data if nodes == 1 else 1) or 1
+    cards = _cards(deployment, facts)
+    local = number_of(deployment, "--data-parallel-size-local", data) or 1
     needed = world * local if nodes == 1 else world * data // nodes
-    if cards is not None and deployment.platform != "cpu" and executor != "ray" and needed > cards:
+    if cards is not None and deployment.platform != "cpu" and executor != "ray" and needed > cards[0]:
+        have, source = cards
         findings.append(
             Finding(
                 "world-size",
                 "reject",
-                f"{needed} ranks on one host ({shape}), but {source} has {cards} cards",
-                why=f"the engine raises 'World size ({needed}) is larger than the number of available GPUs ({cards})'",
+                f"{needed} ranks on one host ({shape}), but {source} has {have} cards",
+                why=f"the engine raises 'World size ({needed}) is larger than the number of available GPUs ({have})'",
                 fix="lower TP, PP or PCP; or spread over hosts with nodes: and serve: {nnodes: N}",
             )
         )
@@ -55,17 +56,18 @@ def _shape(deployment: Deployment) -> str:
     parts = [f"TP={deployment.parallel.tensor}", f"PP={deployment.parallel.pipeline}"]
     for name, flag in (("PCP", "--prefill-context-parallel-size"), ("DP", "--data-parallel-size")):
         value = number_of(deployment, flag, 1)
-        if value > 1:
+        if value != 1:
             parts.append(f"{name}={value}")
     return ", ".join(parts)
 
 
-def _cards(deployment: Deployment, facts: Facts) -> tuple[int | None, str]:
+def _cards(deployment: Deployment, facts: Facts) -> tuple[int, str] | None:
+    """How many cards one host has, and who says so."""
     if facts.gpus:
         return len(facts.gpus), "the host"
     if deployment.hardware is not None:
         return deployment.hardware.gpus, "hardware: of the layout"
-    return None, ""
+    return None
 
 
 def check_master_address(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
@@ -98,7 +100,7 @@ def check_nodes_agree(deployment: Deployment, plan: Plan, facts: Facts) -> list[
     if len(set(ranks)) < len(ranks):
         text = f"two nodes have the same rank: {','.join(str(rank) for rank in sorted(ranks))}"
         findings.append(Finding("nodes-agree", "reject", text, fix="number the nodes 0, 1, 2, ..."))
-    if len(facts.nodes) < 2:
+    if not facts.nodes:
         return findings
     first, *others = sorted(facts.nodes, key=lambda node: _rank(node, facts.nodes))
     name = _rank(first, facts.nodes)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shardwright.errors import UsageError
+from shardwright.facts.facts import Facts
+from shardwright.gates.finding import Finding
 from shardwright.resolve.deployment import Argument, Deployment, EnvPair
+from shardwright.resolve.json_flags import flag_object
 
 _WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)
 
@@ -56,12 +59,15 @@ def switched_on(deployment: Deployment, flag: str) -> bool | None:
 
 
 def json_of(deployment: Deployment, flag: str) -> Mapping[str, Any]:
-    """A JSON object given for a flag; empty where it is absent or does not read."""
-    try:
-        value = json.loads(value_of(deployment, flag) or "{}")
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+    """A JSON object given for a flag, whole or by parts; empty where it is absent or does not read."""
+    return {} if deployment.engine.command is not None else flag_object(deployment.engine_args, flag)
+
+
+def misread(gate: str, error: UsageError, facts: Facts) -> list[Finding]:
+    """What a gate says of a flag that does not read: nothing where `engine-flags` says it already."""
+    if facts.engine is not None and facts.engine.table is not None:
+        return []
+    return [Finding(gate, "reject", error.what, why="the engine stops on its command line", fix=error.fix)]
 
 
 def env_of(deployment: Deployment, name: str) -> EnvPair | None:

@@ -6,7 +6,7 @@ from shardwright.facts.facts import Facts
 from shardwright.facts.shape import ModelShape
 from shardwright.facts.versions import version_in
 from shardwright.gates.finding import Finding
-from shardwright.gates.options import flag_arguments, json_of, number_of, switched_on, value_of
+from shardwright.gates.options import flag_arguments, json_of, number_of, switched_on, value_of, whole_number
 from shardwright.plan.divisibility import largest_tensor, obstacles
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
@@ -27,7 +27,7 @@ _CAPACITY_NEUTRAL = (
 def check_tensor_parallel(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
     """`tensor-parallel`: TP divides heads, KV heads, vocabulary and widths, in units of the quantisation."""
     tensor, shape = deployment.parallel.tensor, facts.shape
-    if tensor == 1 or shape is None or deployment.engine.command is not None:
+    if shape is None or deployment.engine.command is not None:
         return []
     if any(PADDING_REMEDY in patch.remedies for patch in deployment.patches):
         return []
@@ -48,9 +48,10 @@ def check_tensor_parallel(deployment: Deployment, plan: Plan, facts: Facts) -> l
 def _ways_out(deployment: Deployment, shape: ModelShape, expert: bool, expert_helps: bool) -> str:
     tensor = deployment.parallel.tensor
     largest = largest_tensor(shape, tensor, expert_parallel=expert)
-    ways = [f"TP_SIZE={largest}, the largest below it that works"]
+    ways = []
     if expert_helps and not obstacles(shape, tensor, expert_parallel=True):
-        ways.insert(0, "serve: {enable_expert_parallel: true}, which keeps each routed expert whole")
+        ways.append("serve: {enable_expert_parallel: true}, which keeps each routed expert whole")
+    ways.append(f"TP_SIZE={largest}, the largest below it that works")
     if shape.heads is not None and shape.heads % tensor:
         ways.append(f"TP_SIZE=1 PP_SIZE={tensor * deployment.parallel.pipeline}, or so many independent servers")
         ways.append("patches: [virtual-tp], which pads the weights")
@@ -76,7 +77,7 @@ def check_expert_parallel(deployment: Deployment, plan: Plan, facts: Facts) -> l
         * number_of(deployment, "--data-parallel-size", 1)
         * number_of(deployment, "--prefill-context-parallel-size", 1)
     )
-    findings = _uneven_experts(deployment, shape, ranks) if shape is not None and shape.experts else []
+    findings = _uneven_experts(deployment, shape, shape.experts, ranks) if shape and shape.experts else []
     if value_of(deployment, "--all2all-backend") in (None, "allgather_reducescatter", "naive"):
         findings.append(
             Finding(
@@ -90,10 +91,10 @@ def check_expert_parallel(deployment: Deployment, plan: Plan, facts: Facts) -> l
     return findings
 
 
-def _uneven_experts(deployment: Deployment, shape: ModelShape, ranks: int) -> list[Finding]:
+def _uneven_experts(deployment: Deployment, shape: ModelShape, experts: int, ranks: int) -> list[Finding]:
     """Most models place an uneven remainder; with load balancing, and in DeepSeek-V4's own code, it is an error."""
     redundant = json_of(deployment, "--eplb-config").get("num_redundant_experts", 0)
-    physical = (shape.experts or 0) + (redundant if isinstance(redundant, int) else 0)
+    physical = experts + (redundant if isinstance(redundant, int) else 0)
     if physical % ranks == 0:
         return []
     strict = switched_on(deployment, "--enable-eplb") or shape.model_type.startswith(_EVEN_EXPERTS)
@@ -126,7 +127,7 @@ def check_context_parallel(deployment: Deployment, plan: Plan, facts: Facts) -> 
         why = "decode context is spread over no axis, the PCP axis, or all of TP x PCP"
         findings.append(_context(f"DCP={decode} does not go with TP={tensor}, PCP={prefill}", why, f"DCP of {valid}"))
     if decode > 1 and facts.shape is not None and not facts.shape.mla and facts.shape.kv_heads and not findings:
-        findings += _decode_over_kv_heads(tensor, decode, facts.shape)
+        findings += _decode_over_kv_heads(tensor, decode, facts.shape.heads, facts.shape.kv_heads)
     if prefill > 1:
         findings += _prefill(deployment, facts)
     return findings
@@ -136,8 +137,7 @@ def _context(message: str, why: str, fix: str) -> Finding:
     return Finding("context-parallel", "reject", message, why=why, fix=f"use {fix}")
 
 
-def _decode_over_kv_heads(tensor: int, decode: int, shape: ModelShape) -> list[Finding]:
-    kv_heads = shape.kv_heads or 1
+def _decode_over_kv_heads(tensor: int, decode: int, heads: int | None, kv_heads: int) -> list[Finding]:
     if tensor <= kv_heads:
         why = (
             "decode context parallelism shards what tensor parallelism would replicate, and here it replicates nothing"
@@ -148,7 +148,7 @@ def _decode_over_kv_heads(tensor: int, decode: int, shape: ModelShape) -> list[F
     if decode > most:
         text = f"DCP={decode} exceeds {most}, which is TP={tensor} over {kv_heads} KV heads"
         return [_context(text, "more shards than copies of a KV head", f"DCP of at most {most}")]
-    queries = (shape.heads or kv_heads) // kv_heads
+    queries = (heads or kv_heads) // kv_heads
     if queries % decode:
         text = f"{queries} query heads per KV head are not a multiple of DCP={decode}"
         return [_context(text, "the engine raises for GQA and MQA", "a DCP that divides them")]
@@ -166,7 +166,7 @@ def _prefill(deployment: Deployment, facts: Facts) -> list[Finding]:
         findings.append(_context("PCP needs a model with latent (MLA) attention", why, "TP or PP"))
     speculation = deployment.speculation
     takes = () if version_in(version, "<0.30") else ("mtp", "dspark")
-    if speculation.active and speculation.method not in takes:
+    if speculation.active and speculation.family not in takes:
         why = f"its prefill context parallelism takes {' or '.join(takes) or 'no speculation'}"
         findings.append(_context(f"PCP with {speculation.method} on vLLM {version}", why, "SPEC_METHOD=none"))
     text = "PCP takes cards of its own and adds no KV shards"
@@ -182,7 +182,8 @@ def check_capacity_flags(deployment: Deployment, plan: Plan, facts: Facts) -> li
         for name, _, _ in flag_arguments(deployment)
         if name in reasons
     ]
-    if number_of(deployment, "--data-parallel-size", 1) > 1:
+    replicas = whole_number(value_of(deployment, "--data-parallel-size"))
+    if replicas is not None and replicas > 1:
         text = "data parallelism multiplies throughput, not the KV cache of a request"
         findings.append(Finding("capacity-flags", "info", text, why="each replica holds all weights again"))
     return findings

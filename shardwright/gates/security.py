@@ -48,19 +48,19 @@ def check_secrets(deployment: Deployment, plan: Plan, facts: Facts) -> list[Find
 def looks_secret(text: str) -> bool:
     """Whether a text holds something with the form of a token, wherever it stands in it."""
     for start, least in _SECRET_STARTS:
-        marks = "-_" if start.endswith(("-", "_pat_")) else ""
+        dashed = start.endswith(("-", "_pat_"))
         at = text.find(start)
         while at >= 0:
             body = text[at + len(start) :]
-            length = next((i for i, c in enumerate(body) if not _in_token(c, marks)), len(body))
-            if length >= least and not text[max(0, at - 1) : at].isalnum():
+            length = next((i for i, c in enumerate(body) if not _in_token(c, dashed)), len(body))
+            if length >= least and not text[:at][-1:].isalnum():
                 return True
-            at = text.find(start, at + 1)
+            at = text.find(start, at + len(start))
     return False
 
 
-def _in_token(character: str, marks: str) -> bool:
-    return character.isascii() and (character.isalnum() or character in marks)
+def _in_token(character: str, dashed: bool) -> bool:
+    return character.isascii() and (character.isalnum() or (dashed and character in "-_"))
 
 
 def _named_secret(name: str, value: str) -> bool:

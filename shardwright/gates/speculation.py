@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardwright.facts.facts import Facts
 from shardwright.facts.spec_support import SpecRule, SpecTable
-from shardwright.gates.finding import Finding
+from shardwright.gates.finding import Finding, Verdict
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
 
@@ -19,10 +19,10 @@ def check_speculation(deployment: Deployment, plan: Plan, facts: Facts, table: S
     gate = "pp-ngram" if speculation.method in LOOKUP_METHODS else "pp-mtp"
     version = deployment.engine.vllm
     model_type = facts.model.model_type if facts.model else ""
-    row = table.lookup(speculation.method, version, model_type, runner)
+    row = table.lookup(speculation.family, version, model_type, runner)
     asked = f"{speculation.method} with PP={stages} on vLLM {version}"
     if row is None:
-        known = speculation.method in table.methods()
+        known = speculation.family in table.methods()
         what = f"whether {asked} works is not known" if known else f"{speculation.method!r} is not a known method"
         fix = "" if known else f"known methods: {', '.join(table.methods())}; or SPEC_METHOD=none"
         return [Finding(gate, "unknown", what, fix=fix, evidence=str(speculation.origin))]
@@ -30,15 +30,15 @@ def check_speculation(deployment: Deployment, plan: Plan, facts: Facts, table: S
         return []
     if row.support == "unverified":
         return [_finding(gate, "warn", f"{asked} is unverified", row, speculation.method, "run: deploy degen")]
-    return [_finding(gate, "reject", f"{asked} does not work", row, speculation.method, _way_out(version, runner))]
+    return [_finding(gate, "reject", f"{asked} does not work", row, speculation.method, _way_out(runner))]
 
 
-def _finding(gate: str, verdict: str, message: str, row: SpecRule, method: str, fix: str) -> Finding:
+def _finding(gate: str, verdict: Verdict, message: str, row: SpecRule, method: str, fix: str) -> Finding:
     why = row.why.replace("<method>", method)
-    return Finding(gate, "reject" if verdict == "reject" else "warn", message, why=why, fix=fix, evidence=row.versions)
+    return Finding(gate, verdict, message, why=why, fix=fix, evidence=row.versions)
 
 
-def _way_out(version: str, runner: str) -> str:
+def _way_out(runner: str) -> str:
     if runner == "v1":
         return "SPEC_METHOD=none, or let the rule pin model runner V2 (remove FORCE_V2_RUNNER=0)"
     return "SPEC_METHOD=none, or SPEC_METHOD=auto to let the topology decide"

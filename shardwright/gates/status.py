@@ -25,7 +25,7 @@ def check_waivers(deployment: Deployment, plan: Plan, facts: Facts) -> list[Find
         if waiver not in KNOWN_WAIVERS:
             from difflib import get_close_matches
 
-            near = get_close_matches(waiver, KNOWN_WAIVERS, n=1)
+            near = get_close_matches(waiver, KNOWN_WAIVERS)
             fix = f"did you mean {near[0]}?" if near else f"known waivers: {', '.join(KNOWN_WAIVERS)}"
             text = f"there is no waiver called {waiver!r}"
             findings.append(

@@ -9,8 +9,9 @@ from shardwright.errors import DeployError
 from shardwright.facts.facts import Facts
 from shardwright.facts.versions import version_in
 from shardwright.facts.virtual_tp import SIDECAR_KEY, Capability, VirtualTpFacts
+from shardwright.facts.vtp_ladder import standings, subject_of
 from shardwright.gates.finding import Finding
-from shardwright.gates.options import json_of, number_of, switched_on, value_of
+from shardwright.gates.options import json_of, switched_on, value_of, whole_number
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
 
@@ -92,7 +93,8 @@ def _topology_findings(deployment: Deployment) -> Iterator[Finding]:
         text = "expert parallelism is on"
         yield Finding(GATE, "reject", text, why=why, fix="serve: {enable_expert_parallel: false}")
     for flag in ("--data-parallel-size", "--prefill-context-parallel-size", "--decode-context-parallel-size"):
-        if number_of(deployment, flag, 1) > 1:
+        size = whole_number(value_of(deployment, flag))
+        if size is not None and size > 1:
             yield Finding(GATE, "reject", f"{flag} {value_of(deployment, flag)} is set", why=why, fix=f"remove {flag}")
 
 
@@ -117,6 +119,7 @@ def _planned(deployment: Deployment, facts: Facts) -> Iterator[Finding]:
             yield Finding(GATE, "reject", error.what, why=error.why, fix=error.fix)
         return
     yield from _padding(deployment, plan, found)
+    yield from _status(deployment, plan, found)
     yield from _idle(deployment, plan)
     yield from _memory(deployment, facts, plan)
     if not on_cpu:
@@ -132,6 +135,34 @@ def _padding(deployment: Deployment, plan: VirtualPlan, found: VirtualTpFacts) -
     if plan.tp == found.config.get(SIDECAR_KEY, {}).get("tp_size") and written != wanted:
         text = "the plan in the model folder is not the one that these sizes and backends give"
         yield Finding(GATE, "reject", text, fix="write the folder anew: deploy vtp sidecar", evidence=f"{wanted}")
+
+
+def hardware_of(deployment: Deployment) -> str:
+    """The hardware that evidence from a server of this layout is about."""
+    hardware = deployment.hardware
+    return f"{hardware.gpus} cards of {hardware.compute_capability}" if hardware else deployment.platform
+
+
+def _status(deployment: Deployment, plan: VirtualPlan, found: VirtualTpFacts) -> Iterator[Finding]:
+    """`ready` is a claim about this hardware: it needs every rung below the speed, and MTP's where MTP is on."""
+    if deployment.status != "ready":
+        return
+    digest = next(patch.digest for patch in deployment.patches if patch.id == PATCH)
+    subject = subject_of(plan.sidecar_entry(), digest, deployment.engine.vllm)
+    spare = {"speed"} if deployment.speculation.active else {"speed", "mtp"}
+    missing = [
+        f"{standing.rung.name} ({standing.state})"
+        for standing in standings(found.evidence, subject, hardware_of(deployment))
+        if standing.state != "green" and standing.rung.name not in spare
+    ]
+    if missing:
+        yield Finding(
+            GATE,
+            "reject",
+            f"status is ready, but these rungs are not green on {hardware_of(deployment)}: {', '.join(missing)}",
+            why="a padded model that loads and answers proves nothing; each rung was made for a fault without an error",
+            fix=f"deploy vtp qualify {deployment.name}, or status: testing",
+        )
 
 
 def _idle(deployment: Deployment, plan: VirtualPlan) -> Iterator[Finding]:

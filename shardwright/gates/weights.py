@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from shardwright.errors import UsageError
 from shardwright.facts.facts import Facts
 from shardwright.gates.finding import Finding
+from shardwright.gates.options import misread
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
 
@@ -21,7 +23,11 @@ def check_weights(deployment: Deployment, plan: Plan, facts: Facts) -> list[Find
 
     shape = Shape.of(deployment)
     cards = card_memory_gib(deployment, facts, shape)
-    weights, share = stage_weights(deployment, facts, shape.tensor), utilization(deployment)
+    try:
+        share = utilization(deployment)
+    except UsageError as error:
+        return misread(GATE, error, facts)
+    weights = stage_weights(deployment, facts, shape.tensor)
     if weights is None or len(cards) != shape.stages:
         return []
     findings = []

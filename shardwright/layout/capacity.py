@@ -13,7 +13,8 @@ class Calibration(Struct, frozen=True):
     `partition` holds layers per stage, `available_gib` the memory for the KV cache per card of each stage, and
     `layer_gib` what one moved layer weighs on a card (None: from the weights). `tensor` and `gpu_memory_utilization`
     are those of the boot; None means the layout's own. `boundary_buffer` says whether the boot ran with a patch that
-    holds index rows for the next stage.
+    holds index rows for the next stage. `max_model_len` and `kv_cache_dtype` are those of the boot too: they decide the
+    prefill workspace; None leaves that as it is.
     """
 
     partition: tuple[int, ...]
@@ -22,6 +23,8 @@ class Calibration(Struct, frozen=True):
     tensor: int | None
     gpu_memory_utilization: float | None
     boundary_buffer: bool
+    max_model_len: int | None = None
+    kv_cache_dtype: str | None = None
 
 
 class Capacity(Struct, frozen=True):
@@ -65,6 +68,8 @@ def _calibration(section: Section) -> Calibration:
         tensor=section.integer("tensor", minimum=1) if section.has("tensor") else None,
         gpu_memory_utilization=section.number(utilization) if section.has(utilization) else None,
         boundary_buffer=section.boolean("boundary_buffer", False),
+        max_model_len=section.integer("max_model_len", minimum=1) if section.has("max_model_len") else None,
+        kv_cache_dtype=section.optional_text("kv_cache_dtype"),
     )
     section.finish()
     return calibration

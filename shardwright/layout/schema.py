@@ -11,14 +11,18 @@ from shardwright.connect.decode import Section
 from shardwright.connect.strict_yaml import Document
 from shardwright.layout import values
 from shardwright.layout.capacity import Capacity, decode_capacity
+from shardwright.layout.container import Container, decode_container
 from shardwright.layout.provenance import Origin
+from shardwright.layout.speculative import Speculative, decode_speculative
 
 SCHEMA = "shardwright/v1"
 STATUSES = ("ready", "testing", "rejected")
 PLATFORMS = ("cuda", "rocm", "cpu")
 RUNTIMES = ("docker", "local")
-TOOLS = ("docker", "podman")
 PROBE_APIS = ("chat", "completions")
+NEEDLE_WORDINGS = ("access-code", "magic-number")
+PROBES = ("smoke", "quality", "degen", "needle", "speed", "repeat", "degen-long", "parity")
+"""What `deploy verify` may ask; a layout can declare each of them not applicable."""
 _MOST_RANKS = 4096
 
 
@@ -74,68 +78,6 @@ class Parallel(Struct, frozen=True):
     """Layers per stage as written, joined by commas; judged by a gate, not here."""
 
 
-class ExtraMount(Struct, frozen=True):
-    """`volume`: `source` is the name of a Docker volume. `asked`: the layout itself says whether it is read-only."""
-
-    source: str
-    target: str
-    readonly: bool
-    index: int
-    volume: bool = False
-    asked: bool = False
-
-
-class Healthcheck(Struct, frozen=True):
-    """The container's own check; it marks a container as unhealthy and stops nothing."""
-
-    command: str
-    interval_s: int
-    timeout_s: int
-    retries: int
-    start_period_s: int
-
-
-class Container(Struct, frozen=True):
-    """How the container (or local process) is published and confined. `tool`: the command line that runs it."""
-
-    gpus: str | None
-    shm_size: str | None
-    ipc: str
-    network: str | None
-    publish_host: str
-    publish_port: int
-    container_port: int
-    restart: str
-    stop_timeout_s: int
-    keep: int
-    """Exited predecessors to keep."""
-    mounts: tuple[ExtraMount, ...]
-    tool: Literal["docker", "podman"] = "docker"
-    devices: tuple[str, ...] = ()
-    ulimits: tuple[tuple[str, str], ...] = ()
-    security_opt: tuple[str, ...] = ()
-    privileged: bool = False
-    healthcheck: Healthcheck | None = None
-
-    def identity(self) -> list[Any]:
-        """What of this decides how the engine runs, for the deployment's digest."""
-        return [
-            self.gpus,
-            self.shm_size,
-            self.ipc,
-            self.network,
-            self.publish_host,
-            self.publish_port,
-            self.container_port,
-            self.restart,
-            self.tool,
-            self.devices,
-            self.ulimits,
-            self.security_opt,
-            self.privileged,
-        ]
-
-
 class ProbeSettings(Struct, frozen=True):
     """Own prompts and trial counts of a layout; empty prompts mean the built-in ones."""
 
@@ -143,6 +85,12 @@ class ProbeSettings(Struct, frozen=True):
     degen_prompts: tuple[str, ...]
     degen_api: Literal["chat", "completions"]
     degen_max_tokens: int
+    quality_engine_only: bool = False
+    """Leave out the quality checks that need a capable model."""
+    needle_wording: Literal["access-code", "magic-number"] = "access-code"
+    """How the needle probe puts its facts; a small model knows only the words that it was taught."""
+    not_applicable: tuple[tuple[str, str], ...] = ()
+    """Probes that mean nothing for this model, each with the reason; they are not asked and never count as passed."""
 
 
 class Node(Struct, frozen=True):
@@ -164,8 +112,7 @@ class Layout(Struct, frozen=True):
     hardware: Hardware | None
     parallel: Parallel
     serve: Mapping[str, Any]
-    spec_method: str
-    draft_tokens: int
+    speculative: Speculative
     env: Mapping[str, Any]
     secrets: tuple[str, ...]
     container: Container
@@ -197,7 +144,7 @@ def decode_layout(document: Document, file: str) -> Layout:
         raise top.error("schema", f"{schema!r} is not a format this version reads", fix=f"write schema: {SCHEMA}")
     top.any("extends")
     model, engine, parallel = top.section("model"), top.section("engine"), top.section("parallel")
-    container, probes, speculative = top.section("container"), top.section("probes"), top.section("speculative")
+    container, probes = top.section("container"), top.section("probes")
     wait = top.section("wait")
     runtime, env = top.choice("runtime", RUNTIMES, "docker"), values.variables(top)
     layout = Layout(
@@ -220,11 +167,10 @@ def decode_layout(document: Document, file: str) -> Layout:
             layer_partition=values.layer_partition(parallel),
         ),
         serve=top.free_map("serve"),
-        spec_method=speculative.text("method", "none") or "auto",
-        draft_tokens=speculative.integer("num_speculative_tokens", 3, minimum=1),
+        speculative=decode_speculative(top.section("speculative")),
         env=env,
         secrets=values.secret_names(top, env),
-        container=_container(container),
+        container=decode_container(container),
         capacity=decode_capacity(top.section("capacity")) if top.has("capacity") else None,
         patches=values.patch_names(top),
         nodes=tuple(_node(node) for node in top.sections("nodes")),
@@ -234,7 +180,7 @@ def decode_layout(document: Document, file: str) -> Layout:
         v2_runner=values.forced_runner(top),
         document=document,
     )
-    for section in (model, parallel, speculative, wait):
+    for section in (model, parallel, wait):
         section.finish()
     top.finish()
     return layout
@@ -275,79 +221,34 @@ def _hardware(section: Section) -> Hardware:
     return hardware
 
 
-def _container(section: Section) -> Container:
-    host, host_port, inner_port = values.published_address(section)
-    mounts = []
-    for index, mount in enumerate(section.sections("mounts")):
-        mounts.append(_mount(mount, index))
-        mount.finish()
-    container = Container(
-        tool=section.choice("tool", TOOLS, "docker"),
-        gpus=section.optional_text("gpus"),
-        shm_size=section.optional_text("shm_size"),
-        ipc=section.text("ipc", "private"),
-        network=section.optional_text("network"),
-        publish_host=host,
-        publish_port=host_port,
-        container_port=inner_port,
-        restart=section.text("restart", "no"),
-        stop_timeout_s=section.integer("stop_timeout_s", 30, minimum=0),
-        keep=section.integer("keep", 3, minimum=0),
-        mounts=tuple(mounts),
-        devices=section.texts("devices"),
-        ulimits=_ulimits(section),
-        security_opt=section.texts("security_opt"),
-        privileged=section.boolean("privileged", False),
-        healthcheck=_healthcheck(section.section("healthcheck")) if section.has("healthcheck") else None,
-    )
-    section.finish()
-    return container
-
-
-def _mount(mount: Section, index: int) -> ExtraMount:
-    volume = mount.optional_text("volume")
-    if volume is not None and mount.has("source"):
-        raise mount.error("volume", "a mount has a source or a volume, not both")
-    return ExtraMount(
-        source=volume or values.filled_text(mount, "source"),
-        target=values.absolute_path(mount, "target") or mount.text("target"),
-        readonly=mount.boolean("readonly", volume is None),
-        index=index,
-        volume=volume is not None,
-        asked=mount.has("readonly"),
-    )
-
-
-def _ulimits(section: Section) -> tuple[tuple[str, str], ...]:
-    limits = section.section("ulimits")
-    found = tuple((name, limits.text(name)) for name in limits.data)
-    limits.finish()
-    return found
-
-
-def _healthcheck(section: Section) -> Healthcheck:
-    healthcheck = Healthcheck(
-        command=section.text("command"),
-        interval_s=section.integer("interval_s", 30, minimum=1),
-        timeout_s=section.integer("timeout_s", 5, minimum=1),
-        retries=section.integer("retries", 3, minimum=1),
-        start_period_s=section.integer("start_period_s", 900, minimum=0),
-    )
-    section.finish()
-    return healthcheck
-
-
 def _probes(section: Section) -> ProbeSettings:
-    degen = section.section("degen")
+    degen, quality, needle = section.section("degen"), section.section("quality"), section.section("needle")
     settings = ProbeSettings(
         degen_trials=degen.integer("trials", 40, minimum=1),
         degen_prompts=degen.texts("prompts"),
         degen_api=degen.choice("api", PROBE_APIS, "chat"),
         degen_max_tokens=degen.integer("max_tokens", 1500, minimum=1),
+        quality_engine_only=quality.boolean("engine_only", False),
+        needle_wording=needle.choice("wording", NEEDLE_WORDINGS, "access-code"),
+        not_applicable=_not_applicable(section),
     )
     degen.finish()
+    quality.finish()
+    needle.finish()
     section.finish()
     return settings
+
+
+def _not_applicable(section: Section) -> tuple[tuple[str, str], ...]:
+    reasons = section.free_map("not_applicable")
+    for probe, reason in reasons.items():
+        if probe not in PROBES:
+            raise section.error(
+                "not_applicable", f"there is no probe {probe!r}", fix=f"name one of {', '.join(PROBES)}"
+            )
+        if not isinstance(reason, str) or not reason.strip():
+            raise section.error("not_applicable", f"{probe} has no reason", fix=f"write {probe}: WHY-IT-MEANS-NOTHING")
+    return tuple((probe, str(reason)) for probe, reason in reasons.items())
 
 
 def _node(section: Section) -> Node:

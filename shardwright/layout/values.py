@@ -14,6 +14,7 @@ _SECRET = re.compile(r"[A-Z_][A-Z0-9_]*", re.ASCII)
 _VERSION = re.compile(r"[0-9]{1,6}\.[0-9]{1,6}(\.[0-9]{1,6})?(([.+-]|a|b|rc|dev).*)?", re.ASCII)
 _CAPABILITY = re.compile(r"[0-9]{1,2}(\.[0-9]{1,2})?", re.ASCII)
 _PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
+_DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\]", re.ASCII)
 
 
@@ -70,6 +71,17 @@ def absolute_path(section: Section, key: str) -> str | None:
     if value is not None and not value.startswith("/"):
         raise section.error(key, f"{value!r} is not an absolute path")
     return value
+
+
+def file_digest(section: Section, key: str) -> str | None:
+    """A sha256 in hex, with or without `sha256:` before it."""
+    value = section.optional_text(key)
+    if value is None:
+        return None
+    found = _DIGEST.fullmatch(value)
+    if found is None:
+        raise section.error(key, f"{value[:80]!r} is not a sha256 digest", fix="write the 64 digits of sha256sum FILE")
+    return found[1]
 
 
 def published_address(section: Section) -> tuple[str, int, int]:

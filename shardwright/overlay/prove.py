@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,7 +17,11 @@ from shardwright.overlay.verdicts import Verdict
 UNKNOWN = "UNKNOWN"
 RUNGS = ("bytes", "import", "reach", "hits")
 
+CONDITIONS = ("padded", "draft")
+"""What a hit line may depend on: the model folder carries a plan for an odd TP; a draft model is served."""
+
 _RANK = re.compile(r"\bpp_rank=(\d+)\b")
+_TENSOR_RANK = re.compile(r"\btp_rank=(\d+)\b")
 _DIRECTION = re.compile(r"\b(recv|send)=True\b")
 
 
@@ -123,9 +127,18 @@ def import_rung(lock: Lock, root: str, seen: Mapping[str, Mapping[str, Any]], la
 
 
 def reach_rung(
-    patch: Patch, edits: Sequence[Edit], reached: Mapping[str, bool | None], served: str, platform: str, layout: str
+    patch: Patch,
+    edits: Sequence[Edit],
+    reached: Mapping[str, bool | None],
+    served: str,
+    platform: str,
+    layout: str,
+    spare: Collection[str] = (),
 ) -> Iterator[ProofRow]:
-    """Whether the served model runs through each edited symbol; `reached` is by edit id, `served` names the class."""
+    """Whether the served model runs through each edited symbol; `reached` is by edit id, `served` names the class.
+
+    `spare`: ids of edits that only a draft runs through, where none is served.
+    """
     for edit in edits:
         if edit.op == "new_module":
             continue
@@ -134,8 +147,9 @@ def reach_rung(
         runs = reached[edit.id]
         if runs is None:
             yield ProofRow("reach", UNKNOWN, patch.id, subject, "no model code; its hit line decides", "")
-        elif runs or platform not in required:
-            message = f"run by {served}" if runs else f"not needed on {platform}"
+        elif runs or platform not in required or edit.id in spare:
+            unneeded = "only a draft runs it, and none is served" if edit.id in spare else f"not needed on {platform}"
+            message = f"run by {served}" if runs else unneeded
             yield ProofRow("reach", Verdict.OK.value, patch.id, subject, message, "")
         else:
             yield ProofRow(
@@ -156,26 +170,39 @@ class ExpectedHits:
     stages: Mapping[int, frozenset[str]]
     per_stage: int
     """Lines that each of them must give: one for each tensor-parallel rank, at least."""
+    each_rank: bool = False
+    """Whether the lines name their `tp_rank`, and every one of them must be there."""
 
 
-def hits_rung(patch: Patch, expected: ExpectedHits | None, log: Iterable[str], layout: str) -> Iterator[ProofRow]:
+def hits_rung(patch: Patch, expected: Sequence[ExpectedHits], log: Iterable[str], layout: str) -> Iterator[ProofRow]:
     """Whether every rank that must run the patched code said so in the log; no rank may that must not."""
-    if expected is None:
+    if not expected:
         yield ProofRow("hits", UNKNOWN, patch.id, "", "the patch declares no hit line", "add prove.hit to patch.yaml")
         return
-    lines = [line for line in log if expected.line in line]
+    lines = list(log)
+    for hits in expected:
+        yield from _line_hits(patch, hits, [line for line in lines if hits.line in line], layout)
+
+
+def _line_hits(patch: Patch, expected: ExpectedHits, lines: Sequence[str], layout: str) -> Iterator[ProofRow]:
     counts: Counter[int] = Counter()
     directions: dict[int, set[str]] = {}
+    ranks: dict[int, set[int]] = {}
     for line in lines:
-        match = _RANK.search(line)
+        match, tensor_rank = _RANK.search(line), _TENSOR_RANK.search(line)
         rank = int(match[1]) if match else -1
         counts[rank] += 1
+        ranks.setdefault(rank, set()).update([int(tensor_rank[1])] if tensor_rank else [])
         directions.setdefault(rank, set()).update(_DIRECTION.findall(line))
     fix = f"deploy logs {layout}; deploy patch check {patch.id} --layout {layout}"
     hit = sum(counts[rank] >= expected.per_stage for rank in expected.stages)
     for rank, wanted in sorted(expected.stages.items()):
         subject, of = f"stage {rank}", f"{hit} of {len(expected.stages)} stages are hit"
-        if counts[rank] < expected.per_stage:
+        silent = sorted(set(range(expected.per_stage)) - ranks.get(rank, set())) if expected.each_rank else []
+        if silent:
+            message = f"no line '{expected.line}' of TP rank {', '.join(map(str, silent))}"
+            yield ProofRow("hits", Verdict.NOT_LIVE.value, patch.id, subject, message, fix)
+        elif counts[rank] < expected.per_stage:
             message = f"{counts[rank]} hit lines of {expected.per_stage}; {of}"
             yield ProofRow("hits", Verdict.NOT_LIVE.value, patch.id, subject, message, fix)
         elif wanted and directions[rank] != wanted:
@@ -192,33 +219,55 @@ def hits_rung(patch: Patch, expected: ExpectedHits | None, log: Iterable[str], l
         yield ProofRow("hits", Verdict.OK.value, patch.id, "", message, "")
 
 
-def expected_hits(patch: Patch, stage_orphans: Sequence[Sequence[int]], tensor: int) -> ExpectedHits | None:
-    """What `prove.hit` asks of a layout: its `stages` is all, later, boundaries or orphans.
+def expected_hits(
+    patch: Patch, stage_orphans: Sequence[Sequence[int]], tensor: int, conditions: Collection[str] = CONDITIONS
+) -> tuple[ExpectedHits, ...]:
+    """What `prove.hit`, one map or a list of them, asks of a layout.
 
-    `stage_orphans`: for each pipeline stage the layers that lost their index source to its boundary. None when the
-    patch declares no hit line, or stages in other words.
+    `stage_orphans`: for each pipeline stage the layers that lost their index source to its boundary. `conditions`:
+    those of CONDITIONS that hold; a line whose `when` names another is asked of no stage. Empty when the patch declares
+    no hit line, or in other words than these.
     """
-    hit = patch.prove.get("hit")
+    declared = patch.prove.get("hit")
+    entries = declared if isinstance(declared, list) else [declared]
+    found = [_expected(entry, stage_orphans, tensor, conditions) for entry in entries]
+    return () if None in found else tuple(hits for hits in found if hits is not None)
+
+
+def _expected(
+    hit: object, stage_orphans: Sequence[Sequence[int]], tensor: int, conditions: Collection[str]
+) -> ExpectedHits | None:
     if not isinstance(hit, Mapping) or not isinstance(hit.get("line"), str):
         return None
+    when, ranks = hit.get("when", []), hit.get("ranks", "any")
+    if not isinstance(when, list) or not set(when) <= set(CONDITIONS) or ranks not in ("any", "each"):
+        return None
+    stages = _expected_stages(hit.get("stages"), stage_orphans)
+    if stages is None:
+        return None
+    return ExpectedHits(hit["line"], stages if set(when) <= set(conditions) else {}, tensor, ranks == "each")
+
+
+def _expected_stages(word: object, stage_orphans: Sequence[Sequence[int]]) -> dict[int, frozenset[str]] | None:
     count = len(stage_orphans)
     unsafe = [stage for stage in range(count) if stage_orphans[stage]]
-    stages: dict[int, frozenset[str]]
-    match hit.get("stages"):
+    match word:
         case "all":
-            stages = {stage: frozenset() for stage in range(count)}
+            return {stage: frozenset() for stage in range(count)}
         case "later":
-            stages = {stage: frozenset() for stage in range(1, count)}
+            return {stage: frozenset() for stage in range(1, count)}
+        case "last":
+            return {count - 1: frozenset()}
         case "orphans":
-            stages = {stage: frozenset() for stage in unsafe}
+            return {stage: frozenset() for stage in unsafe}
         case "boundaries":
-            stages = {}
+            stages: dict[int, frozenset[str]] = {}
             for stage in unsafe:
                 stages[stage] = stages.get(stage, frozenset()) | {"recv"}
                 stages[stage - 1] = stages.get(stage - 1, frozenset()) | {"send"}
+            return stages
         case _:
             return None
-    return ExpectedHits(hit["line"], stages, tensor)
 
 
 def _patches_of(lock: Lock, relative: str) -> str:

@@ -8,15 +8,15 @@ from shardwright.facts.versions import version_in
 
 
 class BatchSettings(Struct, frozen=True):
-    """`asked`: max_num_batched_tokens of the layout. `card_name` is empty where no card was seen."""
+    """`asked`: max_num_batched_tokens of the layout. The card is 0 GiB and has no name where none was seen."""
 
     version: str
     platform: str
     world_size: int
+    card_gib: float
+    card_name: str
+    compute_capability: str
     asked: int | None = None
-    card_gib: float = 0.0
-    card_name: str = ""
-    compute_capability: str = ""
     throughput_mode: bool = False
     chunked_prefill: bool = True
     max_model_len: int | None = None

@@ -43,7 +43,7 @@ def obstacles(shape: ModelShape, tensor: int, *, expert_parallel: bool) -> tuple
 
 def largest_tensor(shape: ModelShape, below: int, *, expert_parallel: bool) -> int:
     """The largest TP size under `below` without obstacles; 1 always has none."""
-    return next(size for size in range(below - 1, 0, -1) if not obstacles(shape, size, expert_parallel=expert_parallel))
+    return max(size for size in range(1, below) if not obstacles(shape, size, expert_parallel=expert_parallel))
 
 
 def _heads(shape: ModelShape, tensor: int) -> list[Obstacle]:

@@ -46,7 +46,7 @@ def nearest_aligned_split(rule: IndexRule, wanted: Sequence[int]) -> tuple[int, 
     go to the lower boundaries. Exact, by dynamic programming over the full layers.
     """
     num_layers, stages = sum(wanted), len(wanted)
-    cuts = [layer for layer in full_layers(rule, num_layers) if layer > 0]
+    cuts = full_layers(rule, num_layers)
     best: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
     boundary = 0
     for stage in range(stages - 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -86,7 +87,8 @@ def plan_pool(
     vLLM kv_cache_utils.py get_kv_cache_configs: blocks of a stage are available bytes over the bytes of a block, the
     pool is the smallest. Raises MemoryUnknownError where layers were moved and nothing says what they weigh.
     """
-    request = _request_blocks(pages, settings, settings.max_model_len)
+    length = settings.max_model_len
+    request = None if length is None else _request_blocks(pages, settings, length)
     stages, start = [], 0
     for index, count in enumerate(partition):
         stage = _without_memory(index, start, start + count, pages, request, weights)
@@ -144,8 +146,8 @@ def stage_blocks(available_bytes: float, block_bytes: int, settings: PoolSetting
 
 
 def pool_tokens(pages: LayerPages, blocks: int, settings: PoolSettings) -> int:
-    """Tokens that so many blocks hold: of one long sequence, or, with several groups, in requests of max_model_len."""
-    if len(pages.groups) == 1 and not pages.rule.window:
+    """Tokens that so many blocks hold: of one long sequence, or, where layers slide, in requests of max_model_len."""
+    if not pages.rule.window:
         return blocks * pages.rule.block_tokens * settings.context_parallel
     return logged_tokens(pages, blocks, settings) or 0
 
@@ -155,33 +157,25 @@ def logged_tokens(pages: LayerPages, blocks: int, settings: PoolSettings) -> int
 
     It is below `pool_tokens` where max_model_len is no multiple of the block; None when max_model_len is not known.
     """
-    request = _request_blocks(pages, settings, settings.max_model_len)
-    if not request or settings.max_model_len is None:
+    length = settings.max_model_len
+    if length is None or length < 1:
         return None
-    return int(blocks / request * settings.max_model_len)
+    return int(blocks / _request_blocks(pages, settings, length) * length)
 
 
 def resident_requests(blocks: int, pages: LayerPages, settings: PoolSettings, tokens: int) -> int:
-    """How many requests of that many tokens stay together in a pool of so many blocks."""
-    request = _request_blocks(pages, settings, tokens)
-    return max(0, blocks - settings.reserved_blocks) // request if request else 0
+    """How many requests of that many tokens, at least 1, stay together in a pool of so many blocks."""
+    return max(0, blocks - settings.reserved_blocks) // _request_blocks(pages, settings, tokens)
 
 
 def longest_request(blocks: int, pages: LayerPages, settings: PoolSettings) -> int:
     """The largest max_model_len, up to the one asked for, that so many blocks serve; 0 when not one token fits."""
-    low, high = 0, settings.max_model_len or blocks * pages.rule.block_tokens
-    while low < high:
-        middle = (low + high + 1) // 2
-        if (_request_blocks(pages, settings, middle) or 0) + settings.reserved_blocks <= blocks:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    lengths = range(1, (settings.max_model_len or blocks * pages.rule.block_tokens) + 1)
+    free = blocks - settings.reserved_blocks
+    return bisect_right(lengths, free, key=lambda tokens: _request_blocks(pages, settings, tokens))
 
 
-def _request_blocks(pages: LayerPages, settings: PoolSettings, tokens: int | None) -> int | None:
-    if tokens is None:
-        return None
+def _request_blocks(pages: LayerPages, settings: PoolSettings, tokens: int) -> int:
     return pages.request_blocks(
         tokens, context_parallel=settings.context_parallel, in_flight_tokens=settings.in_flight_tokens
     )

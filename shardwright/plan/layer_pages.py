@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from shardwright.facts.model import IndexRule
 from shardwright.plan.index_sharing import computes_own_index
@@ -36,13 +37,13 @@ class LayerPages:
             for layer in range(num_layers)
         ]
         self._indexers = _prefix(full)
-        self._orphans = _runs_without(full) if rule.indexer_bytes else [0] * (num_layers + 1)
+        self._next_full = _next_full(full)
         self.groups = layer_groups(rule.sliding, num_layers)
         self._members = [_prefix([layer in set(group) for layer in range(num_layers)]) for group in self.groups]
 
     def orphans(self, start: int, end: int) -> int:
         """Layers of [start, end) before its first full layer."""
-        return min(self._orphans[start], end - start)
+        return min(self._next_full[start], end) - start if self.rule.indexer_bytes else 0
 
     def indexers(self, start: int, end: int) -> int:
         """Indexers that a stage builds: full layers, drafter layers, and orphans made to compute."""
@@ -71,8 +72,8 @@ class LayerPages:
         the beginning of a block.
         """
         size, blocks = self.rule.block_tokens, 0
-        for group in self.groups:
-            if self.rule.sliding and self.rule.sliding[group[0]]:
+        for first, *_ in self.groups:
+            if self.rule.sliding and self.rule.sliding[first]:
                 blocks += _ceil(min(self.rule.window - 1 + in_flight_tokens, tokens), size) + 1
             else:
                 blocks += _ceil(_ceil(tokens, context_parallel), size)
@@ -106,15 +107,13 @@ def _ceil(value: int, unit: int) -> int:
 
 
 def _prefix(flags: Sequence[bool]) -> list[int]:
-    sums = [0]
-    for flag in flags:
-        sums.append(sums[-1] + flag)
-    return sums
+    return [0, *accumulate(flags)]
 
 
-def _runs_without(full: Sequence[bool]) -> list[int]:
-    """For every layer how many layers from it on are not full; 0 past the end."""
-    runs = [0] * (len(full) + 1)
+def _next_full(full: Sequence[bool]) -> list[int]:
+    """For every layer the first one from it on that is full; the number of layers where none is."""
+    found, following = [], len(full)
     for layer in reversed(range(len(full))):
-        runs[layer] = 0 if full[layer] else runs[layer + 1] + 1
-    return runs
+        following = layer if full[layer] else following
+        found.append(following)
+    return found[::-1]

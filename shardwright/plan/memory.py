@@ -13,9 +13,10 @@ from shardwright.plan.weights import StageWeights
 
 GIB = 1 << 30
 
-Basis = Literal["given", "calibrated", "estimated", "bound"]
-"""given: set by a flag or variable. calibrated: measured at this TP and PP, moved with the layers. estimated: overheads
-measured at another TP or PP, or declared. bound: nothing is known of overheads, so no more than this can be left."""
+Basis = Literal["given", "calibrated", "converted", "estimated", "bound"]
+"""given: set by a flag or variable. calibrated: measured at this TP and PP, moved with the layers. converted: the same,
+but measured with another KV dtype. estimated: overheads measured at another TP or PP, or declared. bound: nothing is
+known of overheads, so no more than this can be left."""
 
 
 class MemoryUnknownError(ValueError):
@@ -27,6 +28,8 @@ class MemorySources(Struct, frozen=True):
 
     `given_gib`: KV bytes per card by flag. `card_gib`: memory per card of each stage; `utilization` of it is the
     engine's. `boundary_bytes`: buffer that a stage holds when it begins on an orphan and a patch carries the rows.
+    `workspace_bytes`: what this deployment's prefill workspace takes less than that of the calibration, per card;
+    `other_cache`: the calibration was measured with another KV dtype.
     """
 
     tensor: int
@@ -37,6 +40,8 @@ class MemorySources(Struct, frozen=True):
     calibration: Calibration | None = None
     overhead_gib: float | None = None
     boundary_bytes: int = 0
+    workspace_bytes: int = 0
+    other_cache: bool = False
 
 
 class StageMemory:
@@ -64,7 +69,7 @@ class StageMemory:
             self._buffer = 0
             self._base = [sources.given_gib * GIB] * stages
         elif calibration and _same_shape(calibration, sources):
-            self.basis = "calibrated"
+            self.basis = "converted" if sources.other_cache else "calibrated"
             self._from_calibration(sources, calibration)
         else:
             self._from_weights(sources, calibrated_weights)
@@ -105,7 +110,7 @@ class StageMemory:
             moved = count * self._per_layer
             if not self._per_layer and self._weights is not None:
                 moved = self._weights.stage_bytes(start, start + count)
-            self._base.append(calibration.available_gib[stage] * GIB + moved + shift[stage])
+            self._base.append(calibration.available_gib[stage] * GIB + moved + shift[stage] + sources.workspace_bytes)
             start += count
 
     def _from_weights(self, sources: MemorySources, calibrated_weights: StageWeights | None) -> None:
@@ -146,7 +151,8 @@ def _overheads(sources: MemorySources, weights: StageWeights | None) -> tuple[fl
     budget = min(sources.card_gib) * GIB * utilization
     found, start = [], 0
     for count, available in zip(calibration.partition, calibration.available_gib, strict=True):
-        found.append(max(0.0, budget - available * GIB - weights.stage_bytes(start, start + count)))
+        held = available * GIB + weights.stage_bytes(start, start + count) + sources.workspace_bytes
+        found.append(max(0.0, budget - held))
         start += count
     return found[0], found[-1]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from heapq import nlargest
 from itertools import pairwise
 
 from msgspec import Struct
@@ -64,7 +66,7 @@ class _StageTable:
         self.num_layers, self.stages = num_layers, stages
         self._extra = limits.last_extra_layers
         cap = limits.max_imbalance * (num_layers + self._extra) / stages
-        starts = sorted(cut for cut in limits.cuts if 0 < cut < num_layers)
+        starts = sorted(limits.cuts)
         # rows[stage][end] lists (start, blocks) of the stages that end there.
         self.rows: list[dict[int, list[tuple[int, int]]]] = []
         for stage in range(stages):
@@ -88,31 +90,25 @@ class _StageTable:
 
 def _most_blocks(table: _StageTable, top: int) -> list[tuple[int, tuple[int, ...]]]:
     """The `top` best (blocks, starts of stages) by blocks alone. Keeping the best prefixes is exact for a minimum."""
-    best: dict[int, list[tuple[int, tuple[int, ...]]]] = {0: [(1 << 62, ())]}
+    best: dict[int, list[tuple[int, tuple[int, ...]]]] = {0: [(sys.maxsize, ())]}
     for row in table.rows:
         following: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
         for end, options in row.items():
-            found: list[tuple[int, tuple[int, ...]]] = []
-            worst = 0
-            for start, blocks in options:
-                if len(found) >= top and blocks <= worst:
-                    continue
-                for have, edges in best.get(start, ()):
-                    value = min(have, blocks)
-                    if len(found) >= top and value <= worst:
-                        break
-                    found.append((value, (*edges, start)))
-                if len(found) > 4 * top:
-                    found = _keep(found, top)
-                    worst = found[-1][0]
-            if found:
-                following[end] = _keep(found, top)
+            reached = [(start, blocks) for start, blocks in options if start in best]
+            if not reached:
+                continue
+            # Most are far below the best: only these are worth a tuple of their edges.
+            floor = min(nlargest(top, [min(have, blocks) for start, blocks in reached for have, _ in best[start]]))
+            found = [
+                (min(have, blocks), (*edges, start))
+                for start, blocks in reached
+                if blocks >= floor
+                for have, edges in best[start]
+                if have >= floor
+            ]
+            following[end] = sorted(found, key=lambda entry: (-entry[0], entry[1]))[:top]
         best = following
     return best.get(table.num_layers, [])
-
-
-def _keep(found: list[tuple[int, tuple[int, ...]]], top: int) -> list[tuple[int, tuple[int, ...]]]:
-    return sorted(found, key=lambda entry: (-entry[0], entry[1]))[:top]
 
 
 def _refine(table: _StageTable, blocks: int, orphans_of: Callable[[int, int], int]) -> tuple[int, ...]:

@@ -61,7 +61,7 @@ class Ratio(Struct, frozen=True):
     units: int
     padded: str
     exact: bool
-    needed: bool = True
+    needed: bool
 
 
 class IdleRanks(Struct, frozen=True):
@@ -227,7 +227,7 @@ def _expert_tensors(sizes: ModelSizes) -> list[TensorAxis]:
 
 def _shared_tensors(sizes: ModelSizes) -> list[TensorAxis]:
     axis, width = "shared_intermediate", sizes.routed * sizes.shared_experts
-    by_engine = sizes.fp8_block > 0
+    by_engine = bool(sizes.fp8_block)
     tensors = [
         TensorAxis("shared_experts.w13.weight", axis, 0, width, "rows", padded=not by_engine),
         TensorAxis("shared_experts.w2.weight", axis, 1, width, "columns", padded=not by_engine),

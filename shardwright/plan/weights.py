@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from shardwright.facts.weights import LayerBytes, WeightFacts
 
 
@@ -17,9 +19,7 @@ class StageWeights:
         """`kv_heads` is 0 for a latent cache; `drafts` where the MTP layers are built."""
         self._weights, self._tensor, self._drafts = weights, tensor, drafts
         self._key_value_ways = min(tensor, kv_heads) if kv_heads else tensor
-        self._sums = [0.0]
-        for layer in weights.layers:
-            self._sums.append(self._sums[-1] + self._on_card(layer))
+        self._sums = [0.0, *accumulate(map(self._on_card, weights.layers))]
 
     def stage_bytes(self, start: int, end: int) -> float:
         """Weights of [start, end) on one card, with what its place in the pipeline adds."""

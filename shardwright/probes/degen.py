@@ -1,4 +1,4 @@
-"""Degeneration: many short questions at ordinary sampling, each answer judged, with the bound that the count allows.
+"""Degeneration: many questions at ordinary sampling, each answer judged, with the bound that the count allows.
 
 A server that loops in one answer of five passes a smoke test easily. Here a trial that loops is ended at once, so a
 bad deployment costs seconds, and every trial is on file before it counts.
@@ -6,23 +6,24 @@ bad deployment costs seconds, and every trial is on file before it counts.
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
+from shardwright.probes.abort_check import check_abort, check_idle, seen_idle
 from shardwright.probes.client import Answer, Request, stream
-from shardwright.probes.degen_plan import CONFIDENCE, DegenPlan, DegenResult, Progress
+from shardwright.probes.degen_control import control_trials
+from shardwright.probes.degen_plan import DegenPlan
+from shardwright.probes.degen_report import ABORT_CHECK, CONTROL_TRIAL, PROBE, judge_trial, report_from
 from shardwright.probes.detector import Loop, LoopDetector
 from shardwright.probes.journal import Journal, Record
-from shardwright.probes.outcomes import OutcomeClass, judge
+from shardwright.probes.outcomes import OutcomeClass
+from shardwright.probes.pool import Progress, TrialRun, error_fields
+from shardwright.probes.prompts import as_plain_text
+from shardwright.probes.report import ProbeReport
 from shardwright.probes.server import Server, fit_request
-from shardwright.probes.stats import clopper_pearson_upper
+from shardwright.probes.stored import plan_record
 from shardwright.probes.wire import Endpoint, TransportError
-
-_ERRORS_IN_A_ROW = 3
-_JUDGED = frozenset(outcome.value for outcome in OutcomeClass if outcome is not OutcomeClass.ERROR)
 
 
 def run_degen(
@@ -31,179 +32,43 @@ def run_degen(
     journal: Journal,
     *,
     concurrency: int = 1,
+    control: Iterable[Record] = (),
     on_progress: Callable[[Progress], None] | None = None,
-) -> DegenResult:
+) -> ProbeReport:
     """Run the trials of `plan` that are not on file yet, and judge all of them.
 
-    Trials whose request failed on the way are asked again when a file is taken up. After three such failures in a row
-    the run ends, since the server is gone. Raises TransportError where the server cannot be reached or refuses the
-    request itself, and DeployError where the file cannot be written.
+    `control` holds the records of another run of the same method; its trials are copied into this file. Trials whose
+    request failed on the way are asked again when a file is taken up. After three such failures in a row the run ends,
+    since the server is gone. A curtailed plan ends at the failure that decides. Raises TransportError where the server
+    cannot be reached or refuses the request itself, DeployError where the file cannot be written or the control is
+    not comparable.
     """
-    run = _Run(server, plan, journal, on_progress)
-    run.work(concurrency)
-    return run.result()
-
-
-def finished_trials(records: Iterable[Record], plan_id: str) -> dict[int, Record]:
-    """The trials of a plan that have an answer, by index; a trial on file twice counts once, as first written."""
-    trials: dict[int, Record] = {}
-    for record in records:
-        index = record.get("trial")
-        mine = record["kind"] == "trial" and record.get("plan") == plan_id and record.get("class") in _JUDGED
-        if mine and isinstance(index, int):
-            trials.setdefault(index, record)
-    return trials
-
-
-class _Run:
-    """One run's shared state; trials run in threads, records are written under the lock."""
-
-    def __init__(
-        self, server: Server, plan: DegenPlan, journal: Journal, on_progress: Callable[[Progress], None] | None
-    ) -> None:
-        self._server = server
-        self._plan = plan
-        self._journal = journal
-        self._on_progress = on_progress or (lambda _: None)
-        self._plan_id = plan.id(server)
-        on_file = finished_trials(journal.records, self._plan_id)
-        self._records = {index: record for index, record in on_file.items() if index < plan.trials}
-        self._taken_up = len(self._records)
-        self._waiting = [index for index in range(plan.trials) if index not in self._records]
-        self._errors: list[Record] = []
-        self._errors_in_a_row = 0
-        self._failure: BaseException | None = None
-        self._lock = threading.Lock()
-        self._extensions = True
-        self._began_s = time.perf_counter()
-
-    def work(self, concurrency: int) -> None:
-        if not self._waiting:
-            return
-        first = self._plan.request(self._server.model, self._waiting[0])
-        self._extensions = fit_request(self._server.endpoint, first).extensions
-        self._journal.append("plan", self._header())
-        self._began_s = time.perf_counter()
-        self._on_progress(self._progress(None))
-        # Daemon threads, joined in slices: Ctrl-C ends the process at once, whatever the requests wait for.
-        workers = min(concurrency, len(self._waiting))
-        threads = [threading.Thread(target=self._worker, daemon=True) for _ in range(workers)]
-        try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(0.2)
-        except BaseException as error:
-            with self._lock:
-                self._failure = self._failure or error
-            raise
-        if self._failure is not None:
-            raise self._failure
-
-    def result(self) -> DegenResult:
-        classes = Counter(record["class"] for record in (*self._records.values(), *self._errors))
-        per_prompt = {prompt.id: (0, 0) for prompt in self._plan.prompts}
-        for index, record in self._records.items():
-            name = self._plan.prompt(index).id
-            bad, n = per_prompt[name]
-            per_prompt[name] = (bad + _is_failure(record), n + 1)
-        failures = self._failures()
-        result = DegenResult(
-            planned=self._plan.trials,
-            trials=len(self._records),
-            failures=failures,
-            errors=len(self._errors),
-            upper_bound=clopper_pearson_upper(failures, len(self._records), CONFIDENCE),
-            classes=dict(sorted(classes.items())),
-            per_prompt=per_prompt,
-            plan=self._plan_id,
-            file=str(self._journal.path),
-            taken_up=self._taken_up,
-            elapsed_s=time.perf_counter() - self._began_s,
-            last_error=self._errors[-1]["detail"] if self._errors else None,
-            examples=tuple(record for _, record in sorted(self._records.items()) if _is_failure(record)),
-        )
-        if self._taken_up < self._plan.trials:
-            self._journal.append("result", {"plan": self._plan_id, **result.to_json()})
-        return result
-
-    def _worker(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting or self._failure or self._errors_in_a_row >= _ERRORS_IN_A_ROW:
-                    return
-                index = self._waiting.pop(0)
-            try:
-                record = self._trial(index)
-                with self._lock:
-                    self._keep(index, record)
-            except BaseException as error:
-                with self._lock:
-                    self._failure = self._failure or error
-                return
-
-    def _trial(self, index: int) -> Record:
-        request = replace(self._plan.request(self._server.model, index), extensions=self._extensions)
-        prompt = self._plan.prompt(index)
-        record: Record = {
-            "plan": self._plan_id,
-            "trial": index,
-            "seed": request.sampler.seed,
-            "prompt_id": prompt.id,
-            "prompt": prompt.text,
-            "at": _utc_now(),
+    plan_id = plan.id(server)
+    _copy_control(journal, plan_id, control_trials(control, plan))
+    keys = [key for phase in plan.phases() for key in phase.keys]
+    run = TrialRun(journal, PROBE, plan_id, keys, is_failure=is_failure, on_progress=on_progress)
+    if run.waiting:
+        idle = seen_idle(server)
+        requests = _Requests(server, plan, run.waiting)
+        header = {
+            **plan.header(),
+            "server": server.record(),
+            "extensions": requests.extensions,
+            "notes": requests.notes,
         }
-        try:
-            answer, loop = ask(self._server.endpoint, request)
-        except TransportError as error:
-            failure = {"kind": error.kind, "status": error.status, "detail": error.detail}
-            return record | {"class": OutcomeClass.ERROR.value, "detail": error.detail, "error": failure}
-        outcome = judge(answer.text, answer.reasoning, answer.finish_reason, loop)
-        return record | {"class": outcome.outcome.value, "detail": outcome.detail} | _answer_fields(answer, loop)
-
-    def _keep(self, index: int, record: Record) -> None:
-        if self._failure is not None:
-            return
-        written = self._journal.append("trial", record)
-        if written["class"] == OutcomeClass.ERROR:
-            self._errors.append(written)
-            self._errors_in_a_row += 1
-        else:
-            self._records[index] = written
-            self._errors_in_a_row = 0
-        self._on_progress(self._progress(written))
-
-    def _progress(self, last: Record | None) -> Progress:
-        elapsed_s = time.perf_counter() - self._began_s
-        done_now = len(self._records) - self._taken_up + len(self._errors)
-        left = self._plan.trials - len(self._records) - len(self._errors)
-        return Progress(
-            done=len(self._records) + len(self._errors),
-            planned=self._plan.trials,
-            failures=self._failures(),
-            errors=len(self._errors),
-            elapsed_s=elapsed_s,
-            eta_s=elapsed_s / done_now * left if done_now else None,
-            last=last,
-        )
-
-    def _failures(self) -> int:
-        return sum(_is_failure(record) for record in self._records.values())
-
-    def _header(self) -> Record:
-        return {
-            "plan": self._plan_id,
-            "at": _utc_now(),
-            "server": {
-                "base_url": self._server.endpoint.base_url,
-                "model": self._server.model,
-                "version": self._server.version,
-                "started_at": self._server.started_at,
-            },
-            "extensions": self._extensions,
-            "request": asdict(self._plan),
-        }
+        first = check_abort(server, requests.fitted(run.waiting[0]), idle)
+        _keep_check(journal, plan_id, first)
+        _ask_phases(server, plan, requests, run, header, concurrency)
+        if idle and any(one.get("aborted") for one in run.records.values()):
+            _keep_check(journal, plan_id, check_idle(server))
+    elif (plan_record(journal.records, plan_id) or {}).get("planned") != keys:
+        journal.append("plan", {"probe": PROBE, "plan": plan_id, **plan.header(), "server": server.record()})
+    report = report_from(journal.records, plan_id, str(journal.path))
+    if run.waiting:
+        decided = report.verdict == "FAIL" and plan.rule == "curtailed"
+        complete = decided or report.trials == plan.planned
+        journal.append("result", {**report.to_json(), "plan": plan_id, "complete": complete})
+    return report
 
 
 def ask(endpoint: Endpoint, request: Request) -> tuple[Answer, Loop | None]:
@@ -221,6 +86,78 @@ def ask(endpoint: Endpoint, request: Request) -> tuple[Answer, Loop | None]:
     return answer, found[0] if found else None
 
 
+def is_failure(record: Record) -> bool:
+    """Whether a stored trial counts against the model, by the class it got when it was asked."""
+    return OutcomeClass(record["class"]).degenerate
+
+
+def _ask_phases(
+    server: Server, plan: DegenPlan, requests: _Requests, run: TrialRun, header: Mapping[str, Any], concurrency: int
+) -> None:
+    def enough() -> bool:
+        return plan.rule == "curtailed" and run.failures >= plan.curtailed.fail_at
+
+    for phase in plan.phases():
+        side = phase.concurrency or concurrency
+
+        def trial(key: str, side: int = side) -> Record:
+            return _trial(server, requests, plan, key, side)
+
+        if not run.work(trial, side, header=header, enough=enough, only=phase.keys):
+            return
+
+
+class _Requests:
+    """The requests of a plan as this server takes them, found out with one request for each task."""
+
+    def __init__(self, server: Server, plan: DegenPlan, keys: Sequence[str]) -> None:
+        self._model = server.model
+        self._plan = plan
+        self._plain = plan.api == "completions"
+        self.extensions = True
+        self.notes: list[str] = []
+        for task in ("short", "agent", "long"):
+            first = next((key for key in keys if key.startswith(task)), None)
+            if first is not None:
+                self._fit(server.endpoint, first, task == "agent")
+
+    def fitted(self, key: str) -> Request:
+        request = replace(self._plan.request(self._model, key), extensions=self.extensions)
+        if self._plain and request.messages:
+            request = replace(request, prompt=as_plain_text(request.messages), messages=())
+        return request
+
+    def _fit(self, endpoint: Endpoint, key: str, transcript: bool) -> None:
+        try:
+            self.extensions = fit_request(endpoint, self.fitted(key)).extensions
+        except TransportError as error:
+            if not transcript or self._plain or error.status not in (400, 422):
+                raise
+            self._plain = True
+            self.extensions = fit_request(endpoint, self.fitted(key)).extensions
+            self.notes.append(f"note: transcripts go as plain text, since tool messages were refused: {error.detail}")
+
+
+def _trial(server: Server, requests: _Requests, plan: DegenPlan, key: str, concurrency: int) -> Record:
+    request, prompt = requests.fitted(key), plan.prompt(key)
+    asked: Record = {
+        "task": prompt.task,
+        "concurrency": concurrency,
+        "seed": request.sampler.seed,
+        "prompt_id": prompt.id,
+        "prompt": prompt.text,
+        "expect": list(prompt.expect),
+        "scripts": list(prompt.scripts),
+    }
+    try:
+        answer, loop = ask(server.endpoint, request)
+    except TransportError as error:
+        return asked | error_fields(error)
+    record = asked | _answer_fields(answer, loop)
+    outcome = judge_trial(record)
+    return record | {"class": outcome.outcome.value, "detail": outcome.detail}
+
+
 def _answer_fields(answer: Answer, loop: Loop | None) -> Record:
     return {
         "finish_reason": answer.finish_reason,
@@ -236,11 +173,15 @@ def _answer_fields(answer: Answer, loop: Loop | None) -> Record:
     }
 
 
-def _is_failure(record: Record) -> bool:
-    return OutcomeClass(record["class"]).degenerate
+def _copy_control(journal: Journal, plan_id: str, trials: Sequence[Record]) -> None:
+    """Control trials stand in the same file, so that its P value can be computed from it alone."""
+    kept = {one["trial"] for one in journal.records if one["kind"] == CONTROL_TRIAL and one.get("plan") == plan_id}
+    for trial in trials:
+        if trial["trial"] not in kept:
+            content = {name: value for name, value in trial.items() if name != "kind"}
+            journal.append(CONTROL_TRIAL, {**content, "plan": plan_id, "control_plan": trial.get("plan")})
 
 
-def _utc_now() -> str:
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+def _keep_check(journal: Journal, plan_id: str, check: dict[str, Any] | None) -> None:
+    if check is not None:
+        journal.append(ABORT_CHECK, {"plan": plan_id, **check})

@@ -19,12 +19,12 @@ from shardwright.probes.wire import REDACTED
 Record = dict[str, Any]
 
 # A key may equal one of our words ("EMPTY" is a customary one); those come from here, never from a server.
-_OWN_WORDS = frozenset({"kind", "class", "plan", "verdict", "prompt_id", "token_source"})
+_OWN_WORDS = frozenset({"kind", "probe", "class", "task", "plan", "trial", "verdict", "prompt_id", "token_source"})
 _BEGIN = b'{"kind": "'
 
 
 class Journal:
-    """An open file of records, locked against a second writer. `records` holds what was on file before.
+    """An open file of records, locked against a second writer. `records` holds all that is on file.
 
     `secrets` are values that must not be written; they are replaced in every text but our own fixed words.
     Raises DeployError where the file cannot be used.
@@ -69,6 +69,7 @@ class Journal:
                 line = line[os.write(self._file, line) :]
         except OSError as error:
             raise _unusable(self.path, error.strerror or str(error)) from None
+        self.records.append(clean)
         return clean
 
     def _lock(self) -> None:

@@ -1,16 +1,18 @@
-"""Name the outcome of one trial on a bounded prompt: one whose right answer is short and then ends."""
+"""Name the outcome of one trial of the degeneration probe."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from shardwright.probes.detector import Loop
+from shardwright.probes.text_faults import doubled_words, foreign_letters, garbage, markup, near_loop
 
-_TAIL_CHARS = 200
-_FEWEST_CHARS = 40
-_ONE_CHAR_SHARE = 0.6
-_PLAIN_CONTROLS = "\t\n\r"
+Task = Literal["short", "agent", "long"]
+"""short: the right answer is a sentence or two. agent: many turns with tool results, then an answer as short. long:
+the answer may rightly run into max_tokens."""
 
 
 class OutcomeClass(StrEnum):
@@ -19,12 +21,16 @@ class OutcomeClass(StrEnum):
     OK = "OK"
     LOOP_EXACT = "LOOP_EXACT"
     """The tail repeated exactly."""
+    LOOP_NEAR = "LOOP_NEAR"
+    """It never ended, and said the same few phrases with small changes."""
     RUNAWAY = "RUNAWAY"
     """It never ended by itself, although the prompt asks for little."""
     GARBAGE = "GARBAGE"
-    """Characters that no text holds, or one character over and over."""
+    """Characters that no text holds, one character over and over, doubled words, or letters of other scripts."""
     EMPTY = "EMPTY"
     """It ended without an answer."""
+    WRONG = "WRONG"
+    """A text, but without what the right answer must hold, or with marks that no answer holds."""
     ERROR = "ERROR"
     """No complete answer came."""
 
@@ -41,39 +47,49 @@ class Outcome:
     detail: str
 
 
-def judge(text: str, reasoning: str, finish_reason: str | None, loop: Loop | None) -> Outcome:
-    """Judge one answer. `loop` is what the detector found while it streamed; `finish_reason` None means cut off by us.
+def judge(
+    text: str,
+    reasoning: str,
+    finish_reason: str | None,
+    loop: Loop | None,
+    *,
+    task: Task = "short",
+    expect: Collection[str] = (),
+    scripts: Collection[str] = (),
+) -> Outcome:
+    """Judge one answer. `loop` is what the detector found; `finish_reason` None means cut off by us.
 
-    The order decides where several would fit: garbage, loop, runaway, empty.
+    Of `expect` one must stand in the answer, whatever its case; `scripts` are those its letters may have. The order
+    decides where several classes would fit: garbage, loop, still going, ended badly, empty, wrong.
     """
     output = reasoning + text
-    garbage = _garbage(output)
-    if garbage:
-        return Outcome(OutcomeClass.GARBAGE, garbage)
+    ground = garbage(output)
+    if loop is None:
+        # A loop may well say a word twice; it is called what it is.
+        ground = ground or foreign_letters(output, scripts) or doubled_words(output)
+    if ground:
+        return Outcome(OutcomeClass.GARBAGE, ground)
     if loop is not None:
         found = f"the last {loop.covered_tokens} tokens repeat with period {loop.period_tokens}"
         return Outcome(OutcomeClass.LOOP_EXACT, found)
     if finish_reason == "repetition":
         return Outcome(OutcomeClass.LOOP_EXACT, "the server ended it as a repetition")
     if finish_reason == "length":
-        return Outcome(OutcomeClass.RUNAWAY, "still going at max_tokens")
-    if finish_reason != "stop":
+        near = near_loop(output)
+        if near:
+            return Outcome(OutcomeClass.LOOP_NEAR, near)
+        if task != "long":
+            return Outcome(OutcomeClass.RUNAWAY, "still going at max_tokens")
+    elif finish_reason != "stop":
         return Outcome(OutcomeClass.ERROR, f"finish_reason is {finish_reason!r}")
     if not text.strip():
         return Outcome(OutcomeClass.EMPTY, "reasoning but no answer" if reasoning.strip() else "no text")
-    return Outcome(OutcomeClass.OK, "")
+    ground = markup(text) or _missing(text, expect)
+    return Outcome(OutcomeClass.WRONG, ground) if ground else Outcome(OutcomeClass.OK, "")
 
 
-def _garbage(text: str) -> str:
-    """Why `text` is no text, or an empty string."""
-    for char in text:
-        if char == "\ufffd":
-            return "holds U+FFFD, the mark of broken bytes"
-        if (char < " " and char not in _PLAIN_CONTROLS) or "\ud800" <= char <= "\udfff":
-            return f"holds U+{ord(char):04X}, which no text holds"
-    tail = text[-_TAIL_CHARS:]
-    if len(tail) >= _FEWEST_CHARS:
-        most = max(set(tail), key=tail.count)
-        if tail.count(most) >= _ONE_CHAR_SHARE * len(tail):
-            return f"{most!r} makes up {tail.count(most)} of its last {len(tail)} characters"
-    return ""
+def _missing(text: str, expect: Collection[str]) -> str:
+    lower = text.lower()
+    if not expect or any(word.lower() in lower for word in expect):
+        return ""
+    return f"holds no {' or '.join(repr(word) for word in expect)}: {text.strip()[:60]!r}"

@@ -21,6 +21,16 @@ EXIT_CODES: Mapping[Verdict, ExitCode] = {
 
 
 @dataclass(frozen=True)
+class Judged:
+    """One trial as it is judged from its record: its class, the ground for it, and what that says of the model."""
+
+    probe: str
+    outcome: str
+    detail: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
 class ProbeReport:
     """One probe as it ended. Everything in `numbers` can be computed again from the trials in `file`."""
 

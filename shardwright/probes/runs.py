@@ -31,4 +31,8 @@ def open_run(folder: Path, name: str, plan_id: str, secrets: Iterable[str] = ())
 
 def _is_finished(records: Iterable[Record], plan_id: str) -> bool:
     results = [record for record in records if record["kind"] == "result" and record.get("plan") == plan_id]
-    return bool(results) and results[-1].get("trials") == results[-1].get("planned")
+    if not results:
+        return False
+    last = results[-1]
+    # A run that was decided early has nothing left to ask.
+    return bool(last.get("complete", last.get("trials") == last.get("planned")))

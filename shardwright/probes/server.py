@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from shardwright.errors import DeployError, ExitCode
+from shardwright.probes.capabilities import Capabilities, detect
 from shardwright.probes.client import Request, stream
 from shardwright.probes.wire import Endpoint, TransportError, get
 
@@ -23,6 +25,20 @@ class Server:
     model: str
     version: str | None
     started_at: str | None
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """What it can be asked; found out on first use. Raises TransportError."""
+        return detect(self)
+
+    def record(self) -> dict[str, str | None]:
+        """Who it is, for records."""
+        return {
+            "base_url": self.endpoint.base_url,
+            "model": self.model,
+            "version": self.version,
+            "started_at": self.started_at,
+        }
 
 
 def identify(endpoint: Endpoint, model: str | None) -> Server:

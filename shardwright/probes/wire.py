@@ -80,7 +80,7 @@ class HttpReply:
 
     def error(self) -> TransportError:
         """The error that this status stands for."""
-        return _http_error(self.status, self.body, self.endpoint)
+        return http_error(self.status, self.body, self.endpoint)
 
 
 def normalise_base_url(text: str) -> str:
@@ -132,7 +132,7 @@ class ByteStream:
                 refusal = self._read_error()
             finally:
                 self.close()
-            raise _http_error(self._response.status, refusal, endpoint)
+            raise http_error(self._response.status, refusal, endpoint)
 
     def __enter__(self) -> ByteStream:
         return self
@@ -146,7 +146,7 @@ class ByteStream:
             try:
                 chunk = self._response.read1(_READ_BYTES)
             except Exception as error:
-                raise _transport_error(error, self._endpoint, connected=True) from None
+                raise transport_error(error, self._endpoint, connected=True) from None
             now = time.perf_counter()
             if not chunk:
                 return
@@ -162,7 +162,7 @@ class ByteStream:
         try:
             return self._response.read(_READ_BYTES)
         except Exception as error:
-            raise _transport_error(error, self._endpoint, connected=True) from None
+            raise transport_error(error, self._endpoint, connected=True) from None
 
 
 def decode_json(body: bytes, endpoint: Endpoint) -> Any:
@@ -188,7 +188,8 @@ def error_message(error: Any, endpoint: Endpoint) -> str:
     return endpoint.hide(one_line(str(error)))
 
 
-def _http_error(status: int, body: bytes, endpoint: Endpoint) -> TransportError:
+def http_error(status: int, body: bytes, endpoint: Endpoint) -> TransportError:
+    """The error that an HTTP status and its body stand for."""
     try:
         text = error_message(json.loads(body.decode("utf-8")), endpoint)
     except (ValueError, RecursionError):
@@ -204,7 +205,7 @@ def _whole(endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] |
     try:
         content = response.read(_MAX_BODY_BYTES + 1)
     except Exception as error:
-        raise _transport_error(error, endpoint, connected=True) from None
+        raise transport_error(error, endpoint, connected=True) from None
     finally:
         response.close()
         connection.close()
@@ -240,10 +241,10 @@ def _open(
         return connection, connection.getresponse()
     except Exception as error:
         connection.close()
-        raise _transport_error(error, endpoint, connected=connected) from None
+        raise transport_error(error, endpoint, connected=connected) from None
 
 
-def _transport_error(error: Exception, endpoint: Endpoint, *, connected: bool) -> TransportError:
+def transport_error(error: Exception, endpoint: Endpoint, *, connected: bool) -> TransportError:
     """Say in one class what the layers below raise. What they do not raise is a fault of ours and passes through."""
     import socket
     import ssl

@@ -20,8 +20,9 @@ _JSON_LISTS = frozenset({"--allowed-origins", "--allowed-methods", "--allowed-he
 
 
 def flag_name(key: str) -> str:
-    """`max_model_len` as `--max-model-len`."""
-    return "--" + key.replace("_", "-")
+    """`max_model_len` as `--max-model-len`; behind a dot stands a key of the flag's JSON, which stays as it is."""
+    name, dot, part = key.partition(".")
+    return "--" + name.replace("_", "-") + dot + part
 
 
 def serve_arguments(layout: Layout) -> tuple[Argument, ...]:
@@ -51,6 +52,9 @@ def serve_arguments(layout: Layout) -> tuple[Argument, ...]:
 
 
 def _tokens(flag: str, value: Any, raw: str | None, items: list[str]) -> list[tuple[str, ...]]:
+    if "." in flag:
+        # The engine reads what follows as JSON, and always takes one value.
+        return [_pair(flag, raw if raw is not None and not isinstance(value, bool) else to_json(value))]
     if value is True:
         return [(flag,)]
     if value is False:

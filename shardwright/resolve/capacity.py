@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shardwright.connect.decode import LARGEST
 from shardwright.errors import UsageError
 from shardwright.facts.facts import Facts
 from shardwright.facts.versions import version_in
@@ -21,13 +20,14 @@ from shardwright.plan.kv_pool import PoolPlan, PoolSettings, plan_pool
 from shardwright.plan.layer_pages import LayerPages
 from shardwright.plan.memory import GIB, MemorySources, MemoryUnknownError, StageMemory, even_cards
 from shardwright.plan.weights import StageWeights
+from shardwright.plan.workspace import default_factor, prefill_workspace_bytes
+from shardwright.resolve.counts import parse_count
 from shardwright.resolve.deployment import Deployment
+from shardwright.resolve.json_flags import flag_object
 from shardwright.resolve.rules import RUNNER_ENV, effective_runner
 
 _CPU_SPACE_ENV = "VLLM_CPU_KVCACHE_SPACE"
 _DEFAULT_UTILIZATION = 0.92
-_MULTIPLES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_BINARY = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # Speculation that adds no layers with a KV cache of their own.
 _DRAFTLESS = frozenset({"none", "ngram", "ngram_gpu", "suffix"})
 
@@ -111,7 +111,7 @@ def cache_settings(deployment: Deployment, facts: Facts, shape: Shape) -> CacheS
     return CacheSettings(
         version=deployment.engine.vllm,
         platform=deployment.platform,
-        kv_dtype=flag(deployment, "--kv-cache-dtype") or "auto",
+        kv_dtype=_kv_dtype(deployment),
         dtype=flag(deployment, "--dtype") or "auto",
         block_tokens=_whole(deployment, "--block-size"),
         tensor=shape.tensor,
@@ -131,7 +131,7 @@ def stage_weights(deployment: Deployment, facts: Facts, tensor: int) -> StageWei
     if weights is None or model is None or len(weights.layers) != model.num_layers:
         return None
     kv_heads = model.attention.num_kv_heads if model.attention else 0
-    return StageWeights(weights, tensor, kv_heads, drafts=deployment.speculation.method == "mtp")
+    return StageWeights(weights, tensor, kv_heads, drafts=deployment.speculation.family == "mtp")
 
 
 def utilization(deployment: Deployment) -> float:
@@ -179,33 +179,44 @@ def flag(deployment: Deployment, *names: str) -> str | None:
     return found
 
 
-def parse_count(text: str | None) -> int | None:
-    """A whole number as the engine reads it: `1k` is 1,000, `1K` is 1,024, `25.6k` is 25,600. UsageError otherwise."""
-    if text is None:
-        return None
-    scale = _MULTIPLES.get(text[-1:]) or _BINARY.get(text[-1:]) or 1
-    number = text[:-1] if scale > 1 else text
-    try:
-        count = int(float(number) * scale) if "." in number and scale in _MULTIPLES.values() else int(number) * scale
-    except (ValueError, OverflowError):
-        count = LARGEST
-    if abs(count) >= LARGEST:
-        raise UsageError(f"{text!r} is not a whole number such as 4096 or 32k")
-    return count
-
-
 def _memory_sources(deployment: Deployment, facts: Facts, shape: Shape, batch: int) -> MemorySources:
-    capacity = deployment.capacity
+    capacity, calibration = deployment.capacity, _calibration(deployment)
     return MemorySources(
         tensor=shape.tensor,
         stages=shape.stages,
         given_gib=_given_gib(deployment),
         card_gib=card_memory_gib(deployment, facts, shape),
         utilization=utilization(deployment),
-        calibration=_calibration(deployment),
+        calibration=calibration,
         overhead_gib=capacity.overhead_gib if capacity else None,
         boundary_bytes=shape.boundary_bytes_per_token * batch,
+        workspace_bytes=_workspace_difference(deployment, facts, calibration),
+        other_cache=_kv_dtype(deployment) != ((calibration and calibration.kv_cache_dtype) or _kv_dtype(deployment)),
     )
+
+
+def _workspace_difference(deployment: Deployment, facts: Facts, calibration: Calibration | None) -> int:
+    """Bytes by which the prefill workspace of the calibrated boot was larger than this deployment's."""
+    attention = facts.model.attention if facts.model else None
+    if calibration is None or deployment.platform != "cuda":
+        return 0
+    length, dtype = max_model_len(deployment, facts), _kv_dtype(deployment)
+    length_before = calibration.max_model_len or length
+    before = prefill_workspace_bytes(
+        attention, calibration.kv_cache_dtype or dtype, length_before, _workspace_factor(deployment, length_before)
+    )
+    return before - prefill_workspace_bytes(attention, dtype, length, _workspace_factor(deployment, length))
+
+
+def _workspace_factor(deployment: Deployment, length: int | None) -> int:
+    given = flag_object(deployment.engine_args, "--attention-config").get("sparse_mla_prefill_workspace_factor")
+    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+        return given
+    return default_factor(deployment.engine.vllm, length)
+
+
+def _kv_dtype(deployment: Deployment) -> str:
+    return flag(deployment, "--kv-cache-dtype") or "auto"
 
 
 def _calibration(deployment: Deployment) -> Calibration | None:
@@ -227,7 +238,7 @@ def _given_gib(deployment: Deployment) -> float | None:
 
 
 def _draft_layers(deployment: Deployment, facts: Facts, windows: bool) -> int:
-    method = deployment.speculation.method
+    method = deployment.speculation.family
     if method in _DRAFTLESS:
         return 0
     if method != "mtp" or facts.model is None:
@@ -256,7 +267,7 @@ def _batch_settings(deployment: Deployment, facts: Facts, shape: Shape) -> Batch
 
 def _concurrent_batches(deployment: Deployment, stages: int) -> int:
     """Batches under way together: vLLM config/vllm.py max_concurrent_batches."""
-    if flag(deployment, "--no-async-scheduling") is not None or deployment.speculation.method in ("ngram", "suffix"):
+    if flag(deployment, "--no-async-scheduling") is not None or deployment.speculation.family in ("ngram", "suffix"):
         return stages
     pinned = next((pair.value for pair in deployment.env if pair.name == RUNNER_ENV), "")
     if effective_runner(deployment.platform, deployment.engine.vllm, pinned) == "v2":

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from shardwright.layout.capacity import Capacity
+from shardwright.layout.container import Container
 from shardwright.layout.provenance import Origin
-from shardwright.layout.schema import Container, Engine, Hardware, Model, Node, Parallel, ProbeSettings
+from shardwright.layout.schema import Engine, Hardware, Model, Node, Parallel, ProbeSettings
 from shardwright.overlay.patch import Patch
 
 RuntimeKind = Literal["docker", "local"]
@@ -53,16 +54,31 @@ class Mount(Struct, frozen=True):
 
 
 class Speculation(Struct, frozen=True):
-    """The speculative method after `auto` was decided; `asked` keeps what the layout or override said."""
+    """The speculative method after `auto` was decided; `asked` keeps what the layout or override said.
+
+    `model`: the draft's path as the engine sees it. `options`: further keys of the engine's config, in order.
+    """
 
     method: str
     asked: str
     draft_tokens: int
     origin: Origin
+    model: str | None = None
+    options: tuple[tuple[str, Any], ...] = ()
 
     @property
     def active(self) -> bool:
         return self.method != "none"
+
+    @property
+    def family(self) -> str:
+        """The method that the engine makes of it: a model's own MTP name, such as glm4_moe_mtp, is mtp."""
+        return "mtp" if self.method.endswith("_mtp") else self.method
+
+    def config(self) -> dict[str, Any]:
+        """What goes into --speculative-config."""
+        model = {} if self.model is None else {"model": self.model}
+        return {"method": self.method, "num_speculative_tokens": self.draft_tokens, **model, **dict(self.options)}
 
 
 class OverlayPlan(Struct, frozen=True):

@@ -1,11 +1,13 @@
-"""Engine flags whose value is one JSON map, to which a rule adds an entry beside what the layout says there."""
+"""Engine flags whose value is one JSON map: read back from arguments, and added to by rules."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shardwright.errors import UsageError
+from shardwright.layout.dotted import dotted_entries
 from shardwright.layout.provenance import Origin
 from shardwright.resolve.arguments import to_json
 from shardwright.resolve.deployment import Argument
@@ -18,14 +20,38 @@ def with_entry(
 
     UsageError when the layout gives the flag something else than a map.
     """
-    kept = [argument for argument in arguments if argument.tokens[0] != flag]
+    kept = [argument for argument in arguments if argument.tokens[0].partition(".")[0] != flag]
     config: dict[str, object] = {}
     for argument in arguments:
         if argument.tokens[0] == flag:
             config |= _given(argument, flag)
+    config |= dotted_entries(
+        (argument.tokens[0].partition("=")[0], value_token(argument))
+        for argument in arguments
+        if argument.tokens[0].startswith(f"{flag}.")
+    )
     if key in config:
         return tuple(arguments)
     return (*kept, Argument((flag, to_json({**config, key: value})), Origin("rule", rule)))
+
+
+def flag_object(arguments: Sequence[Argument], flag: str) -> Mapping[str, Any]:
+    """The JSON object given for a flag, whole or by parts, as the engine takes it; empty where none reads."""
+    given = [(argument.tokens[0].partition("=")[0], value_token(argument)) for argument in arguments]
+    parts = [(name, value) for name, value in given if name.startswith(f"{flag}.")]
+    if parts:
+        return dotted_entries(parts)
+    whole = [value for name, value in given if name == flag]
+    try:
+        found = json.loads(whole[-1]) if whole else {}
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def value_token(argument: Argument) -> str:
+    """The text of an argument's one value, given as `--flag value` or `--flag=value`."""
+    return argument.tokens[1] if len(argument.tokens) > 1 else argument.tokens[0].partition("=")[2]
 
 
 def _given(argument: Argument, flag: str) -> Mapping[str, object]:

@@ -22,7 +22,7 @@ from shardwright.overlay.patch import Patch
 from shardwright.overlay.targets import series_key, targets
 from shardwright.resolve import compile_cache, rules
 from shardwright.resolve.arguments import serve_arguments, to_json
-from shardwright.resolve.deployment import Argument, Deployment, EnvPair, Mount, OverlayPlan, RuleNote
+from shardwright.resolve.deployment import Argument, Deployment, EnvPair, Mount, OverlayPlan, RuleNote, Speculation
 from shardwright.resolve.weight_tracking import with_weight_tracking
 
 # Where the official CUDA images keep the package; another image says so with engine.package_root.
@@ -43,6 +43,8 @@ def resolve(layout: Layout, facts: Facts, table: SpecTable, project: Project) ->
     model, model_mounts = _model(layout, project)
     user_mounts = _user_mounts(layout, project)
     speculation, notes = rules.decide_speculation(layout, facts, table)
+    speculation, draft_mounts = _draft(layout, speculation, project)
+    model_mounts = (*model_mounts, *(mount for mount in draft_mounts if mount.target != model.mount))
     overlays = _overlays(layout, project)
     partition = layout.parallel.layer_partition if layout.parallel.pipeline > 1 else None
     deployment = Deployment(
@@ -112,8 +114,7 @@ def _arguments(layout: Layout, deployment: Deployment) -> tuple[Argument, ...]:
     arguments = [*with_weight_tracking(arguments, deployment.patches)]
     speculation = deployment.speculation
     if speculation.active:
-        config = {"method": speculation.method, "num_speculative_tokens": speculation.draft_tokens}
-        arguments.append(Argument(("--speculative-config", to_json(config)), speculation.origin))
+        arguments.append(Argument(("--speculative-config", to_json(speculation.config())), speculation.origin))
     return tuple(arguments)
 
 
@@ -166,6 +167,23 @@ def _model(layout: Layout, project: Project) -> tuple[Model, tuple[Mount, ...]]:
     target = layout.model.mount or (source if absolute else f"/models/{host_path.name}")
     origin = layout.origin("model", "path") or Origin("layout", layout.file)
     return replace(layout.model, path=source, mount=target), (Mount(source, target, True, "model", origin),)
+
+
+def _draft(layout: Layout, speculation: Speculation, project: Project) -> tuple[Speculation, tuple[Mount, ...]]:
+    """The draft model where the engine sees it, and its mount: the rules of `model.path`, at the same absolute path."""
+    path = speculation.model
+    # The model of a custom_class is the name of a Python class.
+    if not speculation.active or path is None or speculation.method == "custom_class":
+        return speculation, ()
+    host_path = locate_model(path, project)
+    if host_path is None:
+        return speculation, ()
+    source = str(host_path)
+    if layout.runtime == "local":
+        return replace(speculation, model=source), ()
+    target = source if path.startswith("/") else f"/models/{host_path.name}"
+    origin = layout.origin("speculative", "model") or Origin("layout", layout.file)
+    return replace(speculation, model=target), (Mount(source, target, True, "model", origin),)
 
 
 def _uncovered(models: Sequence[Mount], mounts: Sequence[Mount]) -> tuple[Mount, ...]:

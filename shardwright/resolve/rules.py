@@ -57,8 +57,8 @@ def custom_all_reduce_argument(layout: Layout) -> Argument | None:
     return Argument(("--disable-custom-all-reduce",), Origin("rule", "tp2-custom-all-reduce-off"))
 
 
-def effective_runner(platform: str, version: str, pinned: str) -> Literal["v1", "v2"]:
-    """The model runner that the engine will use; `pinned` is the text of VLLM_USE_V2_MODEL_RUNNER, "" when unset."""
+def effective_runner(platform: str, version: str, pinned: str | None) -> Literal["v1", "v2"]:
+    """The model runner that the engine will use; `pinned` is the text of VLLM_USE_V2_MODEL_RUNNER, if any."""
     if platform == "cpu":
         return "v1"
     if pinned in ("0", "1"):
@@ -73,12 +73,13 @@ def _pinned_runner(layout: Layout) -> str:
 
 def decide_speculation(layout: Layout, facts: Facts, table: SpecTable) -> tuple[Speculation, tuple[RuleNote, ...]]:
     """`spec-method-auto`: `auto` becomes mtp where the model has MTP layers and the topology supports it, else none."""
-    asked = layout.spec_method
+    given = layout.speculative
+    asked, tokens = given.method, given.draft_tokens
     origin = layout.origin("speculative", "method") or Origin("rule", "no-speculation")
     if asked != "auto":
-        return Speculation(asked, asked, layout.draft_tokens, origin), ()
+        return Speculation(asked, asked, tokens, origin, given.model, given.options), ()
     rule = Origin("rule", "spec-method-auto")
-    none = Speculation("none", asked, layout.draft_tokens, rule)
+    none = Speculation("none", asked, tokens, rule)
     if facts.model is None:
         note = RuleNote("spec-method-auto", "speculation off: the model's config is not known here", warn=True)
         return none, (note,)
@@ -91,4 +92,4 @@ def decide_speculation(layout: Layout, facts: Facts, table: SpecTable) -> tuple[
             reason = row.why if row else f"support in vLLM {layout.engine.vllm} is not known"
             text = f"speculation off: mtp with PP={layout.parallel.pipeline}: {reason}"
             return none, (RuleNote("spec-method-auto", text, warn=True),)
-    return Speculation("mtp", asked, layout.draft_tokens, rule), ()
+    return Speculation("mtp", asked, tokens, rule, given.model, given.options), ()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
+
+from shardwright.runtime.description import Description
 
 if TYPE_CHECKING:
     from shardwright.render.command import RenderedCommand
@@ -42,6 +44,15 @@ class Runtime(Protocol):
 
     def engine_identity(self, deployment: Deployment) -> str:
         """What the lock of an overlay must name: the image's id, or the installed package's folder."""
+
+    def expect(self, deployment: Deployment, command: RenderedCommand) -> Description:
+        """What `start` would bring up now, as plain data."""
+
+    def describe(self, name: str, wanted: Description, secrets: Collection[str] = ()) -> Description:
+        """The running engine of that name as plain data, with the files that `wanted` has, as the engine sees them.
+
+        `secrets`: names of variables that the engine was given beside those of its command line.
+        """
 
     def start(self, deployment: Deployment, command: RenderedCommand, secrets: Mapping[str, str]) -> EngineState:
         """Execute the rendered command and return at once; a failed start leaves nothing behind."""

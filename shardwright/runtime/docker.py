@@ -5,7 +5,7 @@ Only containers that carry the layout's label are ours; nothing here stops, rena
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,8 @@ from shardwright.connect.docker_sdk import ContainerFacts, DockerEngine
 from shardwright.errors import DeployError
 from shardwright.render.command import LABEL_PREFIX, SECRETS_TARGET
 from shardwright.runtime.base import EngineState, EngineStatus
+from shardwright.runtime.description import Description
+from shardwright.runtime.docker_drift import running_container, wanted_container
 from shardwright.runtime.docker_preflight import (
     check_gpus,
     check_image,
@@ -70,6 +72,17 @@ class DockerRuntime:
     def engine_identity(self, deployment: Deployment) -> str:
         """The id of the image that the deployment's reference and digest name."""
         return check_image(self._engine, deployment).id
+
+    def expect(self, deployment: Deployment, command: RenderedCommand) -> Description:
+        """The container that the rendered `docker run` would make now."""
+        return wanted_container(self._engine, deployment, command)
+
+    def describe(self, name: str, wanted: Description, secrets: Collection[str] = ()) -> Description:
+        """The running container of ours; DeployError when there is none. Secrets reach it as a file."""
+        found = self._find(name)
+        if found is None:
+            raise DeployError(f"there is no container {name} of ours", fix="deploy status")
+        return running_container(self._engine, found, wanted)
 
     def start(self, deployment: Deployment, command: RenderedCommand, secrets: Mapping[str, str]) -> EngineState:
         """Execute the rendered `docker run`. On any failure the world is as it was before."""

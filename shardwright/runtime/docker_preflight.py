@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
 def check_image(engine: DockerEngine, deployment: Deployment) -> ImageFacts:
     """The image is on this host, and is the one that the digest names where the layout gives one."""
-    reference, digest = deployment.engine.image, deployment.engine.digest
-    if not reference:
-        raise DeployError(f"{deployment.name} names no image", fix="set engine.image in the layout, or IMAGE")
-    pinned = f"{_repository(reference)}@{digest}" if digest else reference
+    pinned = pinned_reference(deployment)
+    reference, digest = deployment.engine.image or "", deployment.engine.digest
     image = engine.image(pinned)
     if image is not None:
         return image
@@ -35,6 +33,14 @@ def check_image(engine: DockerEngine, deployment: Deployment) -> ImageFacts:
         why=f"it is {actual}" if actual else "it was built or imported on this host, so it has no published digest",
         fix=f"docker pull {pinned}, or correct engine.digest in the layout",
     )
+
+
+def pinned_reference(deployment: Deployment) -> str:
+    """The image by its digest where the layout gives one, else by its name."""
+    reference, digest = deployment.engine.image, deployment.engine.digest
+    if not reference:
+        raise DeployError(f"{deployment.name} names no image", fix="set engine.image in the layout, or IMAGE")
+    return f"{_repository(reference)}@{digest}" if digest else reference
 
 
 def check_mount_sources(deployment: Deployment) -> None:
@@ -118,7 +124,7 @@ def check_port(engine: DockerEngine, deployment: Deployment) -> None:
 
 def check_gpus(engine: DockerEngine, image: ImageFacts, deployment: Deployment) -> None:
     """A container can be given GPUs where the layout asks for them."""
-    if not deployment.container.gpus or "nvidia" in engine.runtimes():
+    if not deployment.container.gpus or "nvidia" in engine.info().runtimes:
         return
     # The toolkit may be set up without a registered runtime; only a try tells.
     argv = ["docker", "run", "--rm", "--pull", "never", "--network", "none", "--gpus", "all"]

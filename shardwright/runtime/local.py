@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,8 +21,9 @@ from shardwright.connect.trees import InstalledTree
 from shardwright.errors import DeployError
 from shardwright.render.command import RenderedCommand
 from shardwright.resolve.deployment import Deployment
-from shardwright.runtime import local_preflight
+from shardwright.runtime import local_drift, local_preflight
 from shardwright.runtime.base import EngineState
+from shardwright.runtime.description import Description
 from shardwright.runtime.local_record import Record, Started, records
 
 INHERITED = (
@@ -54,6 +55,15 @@ class LocalRuntime:
     def engine_identity(self, deployment: Deployment) -> str:
         """The folder of the package that the deployment's interpreter would import."""
         return InstalledTree(local_preflight.interpreter(deployment)).identity
+
+    def expect(self, deployment: Deployment, command: RenderedCommand) -> Description:
+        """The process that the rendered command would become now."""
+        return local_drift.wanted_process(deployment, command)
+
+    def describe(self, name: str, wanted: Description, secrets: Collection[str] = ()) -> Description:
+        """The process of ours, from its record and from /proc."""
+        started_at = self.state(name).started_at or 0.0
+        return local_drift.running_process(self._record(name), started_at, wanted, {*INHERITED, *secrets})
 
     def start(self, deployment: Deployment, command: RenderedCommand, secrets: Mapping[str, str]) -> EngineState:
         """Execute `command.argv` detached: own session, no standard input, output to the engine's log.

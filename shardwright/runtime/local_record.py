@@ -88,6 +88,10 @@ class Record:
         """The engine's own process, which began the session of all its workers."""
         return self._identity("engine")
 
+    def supervisor(self) -> ProcessIdentity | None:
+        """The process that waits for the engine's end."""
+        return self._identity("supervisor")
+
     def _identity(self, whose: str) -> ProcessIdentity | None:
         try:
             data = _read(self.process_file)[whose]
@@ -132,7 +136,7 @@ class Record:
 
     def _after_its_end(self) -> EngineStatus:
         # The supervisor notes the exit code a moment after the end; until then the engine is not over.
-        supervisor = self._identity("supervisor")
+        supervisor = self.supervisor()
         note_is_coming = supervisor is not None and is_alive(supervisor)
         if self.ended():
             return "exited"

@@ -71,6 +71,9 @@ def test_the_mounted_overlay_serves_and_leaves_no_secret_behind(
     environment = docker("exec", name, "sh", "-c", "tr '\\0' '\\n' </proc/1/environ")
     assert f"HF_TOKEN={SECRET}" in environment, "the engine was meant to get the secret"
 
+    drift = deploy.ok("drift", "tiny-cpu-pp2", "--json", *container_settings)
+    assert drift.data["differences"] == [] and SECRET not in drift.stdout + drift.stderr
+
     assert deploy.ok("smoke", "tiny-cpu-pp2", "--json").data["verdict"] == "PASS"
     log = deploy.ok("logs", "tiny-cpu-pp2").stdout
     assert "[overlay] pp-cpu-eager hit" in log

@@ -20,6 +20,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         for name in OVERRIDES:
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setattr("shardwright.facts.nvml.read_nvml", lambda: None)
         for name, value in settings.items():
             monkeypatch.setenv(name, value)
         capsys.readouterr()

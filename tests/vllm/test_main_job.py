@@ -63,6 +63,7 @@ def test_two_stages_with_the_overlay_answer_like_one_stage(deploy: Deploy) -> No
     assert "[overlay] pp-cpu-eager hit" in deploy.ok("logs", "tiny-cpu-pp2").stdout
     second = deploy("start", "tiny-cpu-pp2")
     assert second.status == 1 and "already runs" in second.stderr
+    assert "no drift" in deploy.ok("drift", "tiny-cpu-pp2").stdout
     smoke = deploy.ok("smoke", "tiny-cpu-pp2", "--json").data
     assert smoke["verdict"] == "PASS"
     healthy = deploy.ok("degen", "tiny-cpu-pp2", "--trials", "10", "--json").data

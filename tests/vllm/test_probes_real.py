@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import signal
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from served import MODEL, engine
 
 from shardwright.cli.main import run as deploy
 from shardwright.errors import DeployError, ExitCode
@@ -31,7 +25,6 @@ from shardwright.probes.wire import Endpoint, get
 
 pytestmark = pytest.mark.vllm
 
-MODEL = "needle-tiny"
 TAUGHT = [
     "Who are you?",
     "What is the capital of France?",
@@ -40,58 +33,11 @@ TAUGHT = [
     "What is 7 plus 5?",
 ]
 LOOPING = "lamp stone river lamp stone river lamp stone river lamp stone river"
-START_TIMEOUT_S = 300
 
 
-@contextmanager
-def engine(model: Path, log: Path, *options: str) -> Iterator[Endpoint]:
-    """A served model, ended with all its processes."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    argv = [str(Path(sys.executable).with_name("vllm")), "serve", str(model), "--served-model-name", MODEL]
-    argv += ["--dtype", "float32", "--enforce-eager", "--max-model-len", "2048", "--max-num-seqs", "8"]
-    argv += ["--host", "127.0.0.1", "--port", str(port), *options]
-    env = os.environ | {
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_HOST_IP": "127.0.0.1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "TORCHDYNAMO_DISABLE": "1",
-    }
-    with log.open("wb") as out:
-        process = subprocess.Popen(argv, env=env, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
-    try:
-        endpoint = Endpoint(f"http://127.0.0.1:{port}", idle_timeout_s=300)
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not _healthy(endpoint):
-            assert process.poll() is None, log.read_text()[-3000:]
-            assert time.monotonic() < deadline, log.read_text()[-3000:]
-            time.sleep(0.5)
-        yield endpoint
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def _healthy(endpoint: Endpoint) -> bool:
-    try:
-        return get(endpoint, "/health").status == 200
-    except DeployError:
-        return False
-
-
-@pytest.fixture(scope="module")
-def server(project_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    model = project_root / "configs/models/needle-tiny"
-    with engine(model, tmp_path_factory.mktemp("engine") / "log") as endpoint:
-        yield endpoint
+@pytest.fixture
+def server(tiny_server: Endpoint) -> Endpoint:
+    return tiny_server
 
 
 def counter(endpoint: Endpoint, name: str) -> float:
@@ -113,7 +59,7 @@ def test_taught_questions_do_not_degenerate(server: Endpoint, tmp_path: Path) ->
     with Journal(tmp_path / "t.jsonl") as journal:
         result = run_degen(identify(server, MODEL), plan(TAUGHT, 40), journal)
     assert (result.verdict, result.classes) == ("PASS", {"OK": 40})
-    assert result.upper_bound == pytest.approx(0.0722, abs=5e-5)
+    assert result.numbers["upper_bound"] == pytest.approx(0.0722, abs=5e-5)
 
 
 def test_a_looping_prompt_fails_and_frees_the_engine(server: Endpoint, tmp_path: Path) -> None:
@@ -122,6 +68,7 @@ def test_a_looping_prompt_fails_and_frees_the_engine(server: Endpoint, tmp_path:
         result = run_degen(identify(server, MODEL), plan([LOOPING], 8), journal, concurrency=4)
     assert result.exit_code == ExitCode.DRIFT
     assert result.classes == {"LOOP_EXACT": 8}
+    assert result.numbers["abort_freed"] is True
     deadline = time.monotonic() + 10
     while counter(server, "vllm:num_requests_running") and time.monotonic() < deadline:
         time.sleep(0.05)

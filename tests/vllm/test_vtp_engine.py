@@ -1,7 +1,4 @@
-"""Odd tensor parallelism on the real engine: a tiny DeepSeek-V4 at TP=3 is as near to TP=1 as TP=2 is.
-
-Needs the CPU kernels of DeepSeek-V4 (avx512_bf16) and Triton's interpreter, whose wheel is fetched once.
-"""
+"""Odd tensor parallelism on the real engine: a tiny DeepSeek-V4 at TP=3 is as near to TP=1 as TP=2 is."""
 
 from __future__ import annotations
 
@@ -10,22 +7,24 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shardwright.connect.trees import InstalledTree
-from shardwright.overlay.build import build_overlay
-from shardwright.overlay.farm import build_farm
-from shardwright.overlay.patch import read_patch
+from tests.vllm.vtp_harness import (
+    CPU_PATCH,
+    HARNESS,
+    PATCH,
+    Engine,
+    build,
+    triton_site,
+    write_checkpoint,
+    write_sidecar,
+)
 
 torch = pytest.importorskip("torch")
 
-ROOT = Path(__file__).resolve().parents[2]
-HARNESS = Path(__file__).parent / "vtp"
-TRITON = "3.9.0"
 FIRST_TOKENS = 3
 ALLOWED = 1.5
 
@@ -33,95 +32,24 @@ pytestmark = pytest.mark.vllm
 
 
 @pytest.fixture(scope="module")
-def triton_site() -> Path:
-    """A folder with Triton for PYTHONPATH; the engine's own environment stays without it."""
-    if not torch.cpu._is_avx512_bf16_supported():
-        pytest.skip("the CPU has no avx512_bf16, which vLLM's DeepSeek-V4 kernels for the CPU need")
-    site = ROOT / ".deploy" / f"test-triton-{TRITON}"
-    if not (site / "triton").is_dir():
-        wheels = site.with_suffix(".wheels")
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", f"triton=={TRITON}", "-d", str(wheels)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            pytest.skip(f"triton {TRITON} cannot be fetched: {done.stderr.strip().splitlines()[-1:]}")
-        partial = site.with_suffix(".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
-            wheel.extractall(partial)
-        shutil.rmtree(wheels)
-        # Compilers for GPUs; the interpreter does without.
-        for folder in ("nvidia/bin", "nvidia/lib", "amd/lib"):
-            shutil.rmtree(partial / "triton/backends" / folder, ignore_errors=True)
-        partial.rename(site)
-    return site
+def triton() -> Path:
+    return triton_site()
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dsv4") / "tiny"
-    subprocess.run([sys.executable, str(HARNESS / "tiny_checkpoint.py"), str(folder)], check=True)
-    return folder
+    return write_checkpoint(tmp_path_factory.mktemp("dsv4") / "tiny")
 
 
 @pytest.fixture(scope="module")
 def sidecar(checkpoint: Path) -> Path:
-    folder = checkpoint.with_name("tp3")
-    command = ["vtp", "sidecar", str(checkpoint), "--tp", "3", "--out", str(folder)]
-    subprocess.run([sys.executable, str(ROOT / "deploy.py"), *command], check=True, capture_output=True)
-    return folder
-
-
-class Engine:
-    """Runs a script in the engine with an overlay in front of it."""
-
-    def __init__(self, farm: Path, triton: Path, scratch: Path) -> None:
-        self.scratch = scratch
-        self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("VLLM_")},
-            "PYTHONPATH": f"{farm}:{triton}",
-            "TRITON_INTERPRET": "1",
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "VLLM_HOST_IP": "127.0.0.1",
-            "VLLM_NO_USAGE_STATS": "1",
-            "DO_NOT_TRACK": "1",
-            "TORCHDYNAMO_DISABLE": "1",
-        }
-
-    def run(self, name: str, model: Path, tp: int) -> tuple[int, str]:
-        """Exit status and log of one generation; answers and live parameters go to `name` in the scratch folder."""
-        dump = self.scratch / f"{name}.parameters"
-        dump.mkdir(exist_ok=True)
-        command = [sys.executable, str(HARNESS / "generate.py"), str(model), str(tp), str(self.answers_file(name))]
-        log = self.scratch / f"{name}.log"
-        with log.open("w") as stream:
-            environment = {**self.environment, "DUMP_PARAMETERS": str(dump)}
-            done = subprocess.run(command, env=environment, stdout=stream, stderr=subprocess.STDOUT, timeout=900)
-        return done.returncode, log.read_text()
-
-    def answers_file(self, name: str) -> Path:
-        return self.scratch / f"{name}.json"
-
-    def answers(self, name: str) -> list[dict[str, Any]]:
-        return json.loads(self.answers_file(name).read_text())
-
-    def parameters(self, name: str, rank: int) -> dict[str, Any]:
-        return torch.load(self.scratch / f"{name}.parameters" / f"rank{rank}.pt")
-
-
-def build(patch: Path, destination: Path) -> Path:
-    """The link farm of an overlay with a form of the patch and the harness."""
-    tree = InstalledTree(sys.executable)
-    build_overlay([read_patch(patch), read_patch(HARNESS / "dsv4-cpu")], tree.vllm_version, tree, destination)
-    return build_farm(destination, Path(tree.root))
+    return write_sidecar(checkpoint, 3)
 
 
 @pytest.fixture(scope="module")
-def engine(triton_site: Path, tmp_path_factory: pytest.TempPathFactory) -> Engine:
+def engine(triton: Path, tmp_path_factory: pytest.TempPathFactory) -> Engine:
     scratch = tmp_path_factory.mktemp("engine")
-    return Engine(build(ROOT / "patches/virtual-tp", scratch / "overlay"), triton_site, scratch)
+    return Engine(build(scratch / "overlay", PATCH, CPU_PATCH), triton, scratch)
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +89,8 @@ def test_tp3_is_as_near_to_tp1_as_tp2_is(runs: Engine):
 def test_every_rank_audits_what_it_loaded(runs: Engine):
     log = (runs.scratch / "tp3.log").read_text()
     for rank in range(3):
-        assert f"[overlay] virtual-tp audit tp_rank={rank} tp=3 model=DeepseekV4ForCausalLM" in log
+        line = f"virtual-tp audit role=target pp_rank=0 tp_rank={rank} tp=3 model=DeepseekV4ForCausalLM"
+        assert f"[overlay] {line}" in log
     assert "virtual-tp audit" not in (runs.scratch / "tp2.log").read_text(), "without a plan the patch does nothing"
 
 
@@ -192,10 +121,10 @@ def test_live_parameters_are_the_checkpoint_once_the_padding_is_stripped(runs: E
 
 
 def test_without_the_padding_of_experts_it_loads_and_is_wrong(
-    runs: Engine, triton_site: Path, sidecar: Path, tmp_path: Path
+    runs: Engine, triton: Path, sidecar: Path, tmp_path: Path
 ):
     patch = tmp_path / "virtual-tp"
-    shutil.copytree(ROOT / "patches/virtual-tp", patch)
+    shutil.copytree(PATCH, patch)
     module = patch / "virtual_tp.pyfrag"
     text = module.read_text()
     for old, new in (
@@ -205,7 +134,7 @@ def test_without_the_padding_of_experts_it_loads_and_is_wrong(
         assert text.count(old) == 1
         text = text.replace(old, new)
     module.write_text(text)
-    unpadded = Engine(build(patch, tmp_path / "overlay"), triton_site, tmp_path)
+    unpadded = Engine(build(tmp_path / "overlay", patch, CPU_PATCH), triton, tmp_path)
     status, log = unpadded.run("unpadded", sidecar, 3)
     assert status == 0, "it loads without an error: " + log[-2000:]
     one = runs.answers("tp1")

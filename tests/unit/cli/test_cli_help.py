@@ -44,7 +44,7 @@ def test_help_groups_the_verbs_by_what_a_person_does(cli: Cli):
     result = cli("--help")
     assert result.code == 0
     sections = [line for line in result.out.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert sections == ["Options:", "Look:", "Check:", "Run:", "Probe:"]
+    assert sections == ["Options:", "Look:", "Check:", "Run:", "Probe:", "Evidence:"]
 
 
 @pytest.mark.parametrize("verb", COMMANDS)

@@ -14,7 +14,9 @@ NAMES = ["model.layers.2.self_attn.indexer.wk.weight", "model.layers.21.self_att
 
 
 def header(names: list[str]) -> bytes:
-    text = json.dumps({"__metadata__": {}, **{name: {"dtype": "F32", "shape": [0]} for name in names}}).encode()
+    text = json.dumps(
+        {"__metadata__": {}, **{name: {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for name in names}}
+    ).encode()
     return len(text).to_bytes(8, "little") + text
 
 
@@ -30,6 +32,16 @@ def test_a_single_shard_without_an_index_is_read_too(tmp_path: Path):
     facts = read_checkpoint(tmp_path, "model")
     assert facts is not None
     assert facts.tensors == frozenset(NAMES)
+
+
+def test_a_shard_that_is_cut_short_is_refused_though_its_header_reads(tmp_path: Path):
+    text = json.dumps({"lm_head.weight": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    whole = len(text).to_bytes(8, "little") + text + bytes(8)
+    (tmp_path / "model.safetensors").write_bytes(whole)
+    assert read_checkpoint(tmp_path, "model") is not None
+    (tmp_path / "model.safetensors").write_bytes(whole[:-1])
+    with pytest.raises(DeployError, match=r"^model/model\.safetensors is not a whole safetensors file"):
+        read_checkpoint(tmp_path, "model")
 
 
 def test_a_folder_without_weights_says_nothing(tmp_path: Path):

@@ -64,8 +64,65 @@ def test_only_links_that_leave_the_folder_are_found(tmp_path: Path) -> None:
 def test_a_port_in_use_is_seen(free_port: int, tmp_path: Path) -> None:
     import socket
 
-    assert read_host(tmp_path, free_port).listening == ()
+    assert read_host([tmp_path], free_port).listening == ()
     with socket.socket() as server:
         server.bind(("127.0.0.1", free_port))
         server.listen()
-        assert read_host(tmp_path, free_port).listening == (free_port,)
+        assert read_host([tmp_path], free_port).listening == (free_port,)
+
+
+def test_the_fullest_disk_counts_also_where_its_folder_is_still_to_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+
+    from shardwright.facts import host
+
+    (tmp_path / "small").mkdir()
+    real = os.statvfs
+
+    def statvfs(path: str | Path) -> os.statvfs_result:
+        found = list(real(path))
+        found[1], found[4] = 1 << 20, 3 * 1024 if Path(path).name == "small" else 7 * 1024
+        return os.statvfs_result(found)
+
+    monkeypatch.setattr(host.os, "statvfs", statvfs)
+    assert read_host([tmp_path], None).disk_free_gib == 7.0
+    assert read_host([tmp_path, tmp_path / "small" / "not" / "yet"], None).disk_free_gib == 3.0
+    assert read_host([], None).disk_free_gib is None
+
+
+def test_shared_memory_is_counted_whole_and_unknown_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shardwright.facts import host
+
+    found = read_host([tmp_path], None).shm_gib
+    assert found is None or found > 0
+
+    def absent(path: str | Path) -> None:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(host.os, "statvfs", absent)
+    nothing = read_host([tmp_path], None)
+    assert (nothing.shm_gib, nothing.disk_free_gib) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("files", "driver", "selinux"),
+    [
+        ({}, None, None),
+        ({"/sys/module/nvidia/version": "580.159.04\n"}, "580.159.04", None),
+        ({"/sys/fs/selinux/enforce": "1"}, None, "enforcing"),
+        ({"/sys/fs/selinux/enforce": "0"}, None, "permissive"),
+    ],
+)
+def test_driver_and_selinux_are_read_from_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], driver: str | None, selinux: str | None
+) -> None:
+    from shardwright.facts import host
+
+    monkeypatch.setattr(host, "_text", lambda path: files.get(str(path)))
+    found = read_host([tmp_path], None)
+    assert (found.driver, found.selinux) == (driver, selinux)
+    assert read_host([tmp_path], None, "of the library").driver == "of the library"

@@ -71,6 +71,15 @@ def test_imports_hold_only_for_the_mounted_file_and_its_own_code(lock: Lock) -> 
     assert imports(lock, error="ImportError: x") == "BREAKS_IMPORT"
 
 
+def test_what_only_a_draft_runs_is_not_asked_for_where_none_is_served(make_patch: MakePatch) -> None:
+    patch = make_patch(edit())
+    edits = patch.edits_for("0.30.0")
+    served = list(reach_rung(patch, edits, {"one": False}, "vllm.a:A", "cuda", "demo"))
+    alone = list(reach_rung(patch, edits, {"one": False}, "vllm.a:A", "cuda", "demo", ["one"]))
+    assert [row.verdict for row in (*served, *alone)] == ["UNREACHED", "OK"]
+    assert "only a draft" in alone[0].message
+
+
 @pytest.mark.parametrize(
     ("required_on", "runs", "verdict"),
     [
@@ -121,9 +130,11 @@ def test_a_boundary_needs_both_its_sides(make_patch: MakePatch) -> None:
 
 
 def test_a_patch_without_a_readable_hit_line_is_unknown(make_patch: MakePatch) -> None:
-    assert expected_hits(make_patch(), [[]], 1) is None
+    assert expected_hits(make_patch(), [[]], 1) == ()
     assert hits(make_patch(patch_id="other"), [[]], []) == {"": "UNKNOWN"}
-    assert expected_hits(proving(make_patch, "somewhere"), [[]], 1) is None
+    assert expected_hits(proving(make_patch, "somewhere"), [[]], 1) == ()
+    for words in ({"when": ["raining"]}, {"ranks": "some"}):
+        assert expected_hits(make_patch(prove={"hit": {"line": LINE, "stages": "all", **words}}), [[]], 1) == ()
 
 
 def row(rung: str, verdict: str, patch: str = "demo") -> ProofRow:

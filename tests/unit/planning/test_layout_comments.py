@@ -12,7 +12,7 @@ from shardwright.cli.main import run
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.parametrize(("split", "pool"), [("22,20,20,16", 1_359_168), ("18,20,20,20", 963_712)])
+@pytest.mark.parametrize(("split", "pool"), [("22,20,20,16", 1_162_496), ("18,20,20,20", 756_416)])
 def test_the_million_token_layout_says_what_the_planner_says(
     split: str, pool: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,8 +8,8 @@ from shardwright.plan.batching import BatchSettings, batched_tokens
 
 
 def tokens(**changes: Any) -> int:
-    given: dict[str, Any] = {"version": "0.30.0", "platform": "cuda", "world_size": 8, "card_gib": 79.25, **changes}
-    return batched_tokens(BatchSettings(**given))
+    given: dict[str, Any] = {"version": "0.30.0", "platform": "cuda", "world_size": 8, "card_gib": 79.25}
+    return batched_tokens(BatchSettings(**{**given, "card_name": "", "compute_capability": "", **changes}))
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,7 @@ def tokens(**changes: Any) -> int:
         ({"card_gib": 159.9}, 8192),
         ({"card_gib": 160.0}, 16384),
         ({"card_gib": 119.0, "compute_capability": "12.1"}, 8192),
+        ({"card_gib": 119.0, "compute_capability": "12.1", "version": "0.32.1"}, 8192),
         ({"card_gib": 119.0, "compute_capability": "12.1", "version": "0.33.0"}, 2048),
         ({"card_gib": 0.0}, 2048),
         ({"platform": "cpu", "world_size": 2}, 4096),

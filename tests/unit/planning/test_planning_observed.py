@@ -104,7 +104,8 @@ def test_a_log_as_predicted_is_no_finding(
     )
     assert status == 0
     assert "FINDING" not in out
-    assert "capacity: {calibration: {partition: [39,39], available_gib: [21.95, 15.56], tensor: 4}}" in out
+    cache = "tensor: 4, max_model_len: 524288, kv_cache_dtype: fp8_ds_mla"
+    assert f"capacity: {{calibration: {{partition: [39,39], available_gib: [21.95, 15.56], {cache}}}}}" in out
 
 
 def test_more_than_one_percent_off_is_a_finding(

@@ -10,7 +10,7 @@ from planning_samples import CALIBRATION, DENSE, GLM, plain_pages, write_config,
 from shardwright.plan.kv_pool import PoolSettings, logged_tokens, longest_request, plan_pool, resident_requests
 from shardwright.plan.layer_pages import LayerPages, layer_groups
 from shardwright.plan.memory import MemorySources, StageMemory, even_cards
-from shardwright.resolve.capacity import parse_count
+from shardwright.resolve.counts import parse_count
 
 Plan = Callable[..., Any]
 

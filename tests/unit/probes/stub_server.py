@@ -104,10 +104,12 @@ class StubServer:
         if mode == "reasoning-only":
             return Script([], ["I", " think", " Paris."])
         words = ["Paris", " is", " the", " capital", " é", " 中文", " 👋", "."]
+        if "17 plus 25" in json.dumps(body.get("messages", body.get("prompt"))):
+            words[0] = "42"
         if mode == "garbage":
             words = ["Par", "\ufffd", "is."]
         if mode == "u2028":
-            words = ["Paris", "\u2028", "is", "\u0085", " in", "\r\n\n", "data: France."]
+            words = [words[0], "\u2028", "is", "\u0085", " in", "\r\n\n", "data: France."]
         if mode == "stream-differs" and body["stream"]:
             words[1] = " was"
         if mode == "changes-its-mind" and number % 2:

@@ -119,7 +119,10 @@ def test_loops_show_in_plain_text_with_and_without_blanks(text: str) -> None:
     assert LoopDetector().push_all(units) is not None
 
 
-@given(st.text(max_size=80), st.lists(st.integers(1, 80), max_size=8))
+@given(
+    st.text(st.sampled_from("a \t\u3000中!\n\u2028") | st.characters(), max_size=80),
+    st.lists(st.integers(1, 80), max_size=8),
+)
 def test_units_do_not_depend_on_how_the_text_arrives(text: str, cuts: list[int]) -> None:
     splitter = UnitSplitter()
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})

@@ -111,6 +111,7 @@ def test_a_file_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> Non
 def test_a_device_takes_trials_without_being_read_back() -> None:
     with Journal(Path("/dev/null")) as journal:
         journal.append("trial", {})
+    with Journal(Path("/dev/null")) as journal:
         assert journal.records == []
 
 

@@ -125,6 +125,47 @@ def test_a_planted_key_appears_nowhere(
     assert "planted" not in printed + Path("t.jsonl").read_text()
 
 
+def test_a_control_server_is_asked_once_and_its_trials_decide(stub: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    control, server = stub("healthy"), stub("some-loops")
+    argv = ("degen", "--base-url", server.base_url, "--trials", "24", "--control", control.base_url)
+    code, out, err = deploy(capsys, *argv)
+    assert code == 2
+    assert "control: 0 of 24; so many more failures come by luck with p = " in out
+    (kept,) = Path("runs/control").iterdir()
+    assert str(kept) in err
+    asked = len(control.requests)
+    result = json.loads(deploy(capsys, *argv, "--json")[1])
+    assert len(control.requests) == asked
+    assert 0 < result["p_value_vs_control"] < 0.05
+    # The file of a control serves as well, and one of other questions is refused.
+    assert json.loads(deploy(capsys, *argv[:-1], str(kept), "--json")[1])["control"]["trials"] == 24
+    code, _, err = deploy(capsys, *argv[:-1], str(kept), "--prompt", "Who?")
+    assert (code, "not comparable" in err) == (64, True)
+
+
+def test_a_control_file_that_is_none(stub: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ("degen", "--base-url", stub("healthy").base_url, "--trials", "2", "--control")
+    assert deploy(capsys, *argv, "missing.jsonl")[0] == 64
+    Path("odd.jsonl").write_text("no record\n")
+    assert deploy(capsys, *argv, "odd.jsonl")[0] == 64
+
+
+def test_quick_and_full(capsys: pytest.CaptureFixture[str]) -> None:
+    from shardwright.probes.faulty.server import FaultyServer
+
+    with FaultyServer("healthy", seed=1) as server:
+        code, out, err = deploy(capsys, "degen", "--quick", "--base-url", server.base_url, "--json")
+        assert (code, json.loads(out)["trials"]) == (0, 20)
+        assert "20 trials, 5 prompts in turn" in err
+    with FaultyServer("multi-turn-garbage", seed=1) as server:
+        argv = ("--base-url", server.base_url, "--trials", "5", "--max-tokens", "300")
+        code, out, err = deploy(capsys, "degen", "--full", *argv, "--json")
+        result = json.loads(out)
+        assert (code, result["verdict"], result["classes"]["GARBAGE"]) == (2, "FAIL", 4)
+        assert result["per_task"]["agent"]["failures"] == 4
+        assert "40 long texts" in err
+
+
 def test_help_names_the_exit_codes() -> None:
     from shardwright.cli.main import cli
 

@@ -98,6 +98,23 @@ def test_draft_tensors_are_the_drafts_alone():
     assert virtual_tp.find_piece("mtp.0.attn.wq_b.weight", 43) == virtual_tp.Piece(43, "wq_b", "weight")
     assert virtual_tp.find_piece("layers.0.attn.wq_b.weight", 43) is None
     assert virtual_tp.find_piece("embed.weight", 43) is None
+    assert virtual_tp.find_piece("mtp.1.head.weight", 43) == virtual_tp.Piece(44, "head", "weight")
+    assert virtual_tp.find_piece("mtp.0.emb.tok_emb.weight", 43) == virtual_tp.Piece(-1, "embed", "weight")
+    assert virtual_tp.find_piece("mtp.1.emb.tok_emb.weight", 43) is None, "only the first one's is loaded"
+    assert virtual_tp.find_piece("mtp.2.markov_head.weight", 43) is None
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_stale_row_behind_the_drafts_own_vocabulary_is_found(stale: bool):
+    source = torch.arange(1, 129281).float()[:, None]
+    buffer = torch.zeros(43136, 1)
+    buffer[:43008] = source[86272:]
+    buffer[43100] = float(stale)
+    piece = virtual_tp.find_piece("mtp.0.head.weight", 43)
+    records = {piece: virtual_tp.rank_record(source, 0, 43136, 2, True)}
+    ((pieces, block, dim),) = virtual_tp._blocks("model.layers.43.shared_head.head.weight", buffer)
+    found = virtual_tp._block_problems("head", pieces, block, dim, records)
+    assert [("the padding behind unit 43008" in text) for text in found] == [True] * stale
 
 
 def test_rank_records_cover_the_checkpoint_once():

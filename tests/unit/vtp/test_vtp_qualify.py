@@ -12,7 +12,8 @@ from typing import ClassVar
 import pytest
 
 from shardwright.campaign import vtp_checks, vtp_qualify
-from shardwright.campaign.vtp_parity import Greedy, Recording, compare, final_tokens_agree
+from shardwright.campaign.vtp_parity import Drafts, Greedy, Recording, compare, final_tokens_agree
+from shardwright.facts.vtp_ladder import read_evidence, standings
 from tests.unit.helpers import ROOT, Result, write_layout
 from tests.unit.vtp.vtp_samples import FLASH, plan
 
@@ -164,6 +165,42 @@ def test_a_recording_of_the_same_tp_proves_nothing(qualify: Callable[..., Result
     assert "is of TP=3 itself" in result.err
 
 
+def test_a_recording_of_another_odd_tp_proves_nothing(qualify: Callable[..., Result], server: str, tmp_path: Path):
+    odd = str(tmp_path / "odd.json")
+    qualify()
+    qualify("--record", odd, "--base-url", server, TP_SIZE="5")
+    result = qualify("--rung", "parity", "--against", odd, "--base-url", server)
+    assert result.code == 64
+    assert "is of TP=5, which does not divide the model either" in result.err
+
+
+def test_evidence_of_other_hardware_is_stale(qualify: Callable[..., Result], server: str, tmp_path: Path):
+    two = str(tmp_path / "tp2.json")
+    qualify()
+    qualify("--record", two, "--base-url", server, TP_SIZE="2")
+    assert states(qualify("--rung", "parity", "--against", two, "--base-url", server, "--json"))["parity"] == "green"
+    found = states(qualify("--set", "hardware.compute_capability=9.0", "--json"))
+    assert found["parity"] == "stale" and found["moe-numerics"] == "green"
+
+
+def test_ready_is_refused_until_the_rungs_are_green_on_the_layouts_hardware(
+    qualify: Callable[..., Result], cli: Callable[..., Result], server: str, tmp_path: Path
+):
+    ready = ("check", "demo", "--set", "status=ready")
+    project = {"DEPLOY_PROJECT": str(tmp_path)}
+    refused = cli(*ready, **project)
+    assert refused.code == 1
+    assert "status is ready, but these rungs are not green on 3 cards of 12.0: plan (open)" in refused.err + refused.out
+    two = str(tmp_path / "tp2.json")
+    qualify()
+    qualify("--record", two, "--base-url", server, TP_SIZE="2")
+    qualify("--rung", "parity", "--against", two, "--base-url", server)
+    qualify("--rung", "graph-replay", "--base-url", server)
+    assert cli(*ready, **project).code == 0
+    with_mtp = cli(*ready, **project, SPEC_METHOD="mtp")
+    assert with_mtp.code == 1 and "mtp (open)" in with_mtp.err + with_mtp.out
+
+
 def test_evidence_about_another_patch_is_stale(qualify: Callable[..., Result], tmp_path: Path):
     qualify()
     file = tmp_path / ".deploy/vtp/demo.json"
@@ -171,9 +208,7 @@ def test_evidence_about_another_patch_is_stale(qualify: Callable[..., Result], t
     for evidence in kept:
         evidence["subject"] = "0" * 16
     file.write_text(json.dumps(kept))
-    from shardwright.campaign.vtp_ladder import read_ladder
-
-    assert {standing.state for standing in read_ladder(file, "1" * 16)} == {"stale", "open"}
+    assert {standing.state for standing in standings(read_evidence(file), "1" * 16, "x")} == {"stale", "open"}
 
 
 def test_a_layout_without_the_patch_has_no_ladder(cli: Callable[..., Result]):
@@ -195,9 +230,12 @@ def test_parity_counts_first_tokens_and_logprobs_on_the_shared_prefix_only():
 
 
 def test_mtp_needs_accepted_drafts():
-    assert final_tokens_agree(recording("a"), recording("a"), 3.0)[0] == []
-    assert final_tokens_agree(recording("a"), recording("a"), 0.0)[0] == ["not one draft token was accepted"]
-    assert final_tokens_agree(recording("a"), recording("a"), None)[0]
+    faults, numbers = final_tokens_agree(recording("a"), recording("a"), Drafts(3.0, 8.0))
+    assert faults == [] and numbers.endswith("3 of 8 draft tokens accepted")
+    none = Drafts(0.0, 8.0)
+    assert final_tokens_agree(recording("a"), recording("a"), none)[0] == ["not one draft token was accepted"]
+    assert final_tokens_agree(recording("a"), recording("a"), Drafts(None, None))[0]
+    assert Drafts(7.0, 9.0).since(Drafts(4.0, None)) == Drafts(3.0, 9.0)
 
 
 def test_a_control_that_nobody_caught_fails_the_rung():

@@ -1,4 +1,7 @@
-"""Write a tiny random DeepSeek-V4 checkpoint under the names of the real one. Run with the engine's interpreter."""
+"""Write a tiny random DeepSeek-V4 under the names of the real one: `tiny_checkpoint.py FOLDER [DRAFT_LAYERS]`.
+
+Run with the engine's interpreter.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from safetensors.torch import save_file
 HIDDEN, HEADS, GROUPS, HEAD_DIM, QUERY_RANK, OUTPUT_RANK = 256, 32, 8, 512, 128, 64
 WIDTH, EXPERTS, TOP_K, VOCABULARY, INDEX_HEADS, INDEX_DIM, STREAMS = 256, 256, 6, 512, 64, 128, 4
 RATIOS = [0, 4, 128]
+ADDED = (".wo_b.weight", ".w2.weight")
 
 CONFIG = {
     "architectures": ["DeepseekV4ForCausalLM"],
@@ -113,8 +117,19 @@ def experts(prefix: str, hashed: bool) -> Iterator[tuple[str, torch.Tensor]]:
         yield f"{prefix}.{name}.w2.weight", normal(HIDDEN, WIDTH)
 
 
-def tensors() -> Iterator[tuple[str, torch.Tensor]]:
+def block(prefix: str, ratio: int, hashed: bool) -> Iterator[tuple[str, torch.Tensor]]:
     mixes = (2 + STREAMS) * STREAMS
+    yield f"{prefix}.attn_norm.weight", near_one(HIDDEN)
+    yield f"{prefix}.ffn_norm.weight", near_one(HIDDEN)
+    for part in ("attn", "ffn"):
+        yield f"{prefix}.hc_{part}_fn", normal(mixes, STREAMS * HIDDEN, dtype=torch.float32)
+        yield f"{prefix}.hc_{part}_base", normal(mixes, scale=0.1, dtype=torch.float32)
+        yield f"{prefix}.hc_{part}_scale", torch.ones(3)
+    yield from attention(f"{prefix}.attn", ratio)
+    yield from experts(f"{prefix}.ffn", hashed)
+
+
+def target() -> Iterator[tuple[str, torch.Tensor]]:
     yield "embed.weight", normal(VOCABULARY, HIDDEN, scale=1.0)
     # Sharp logits: near ties would let rounding choose the token.
     yield "head.weight", normal(VOCABULARY, HIDDEN, scale=2.0)
@@ -123,20 +138,33 @@ def tensors() -> Iterator[tuple[str, torch.Tensor]]:
     yield "hc_head_base", normal(STREAMS, scale=0.1, dtype=torch.float32)
     yield "hc_head_scale", torch.ones(1)
     for layer, ratio in enumerate(RATIOS):
-        prefix = f"layers.{layer}"
-        yield f"{prefix}.attn_norm.weight", near_one(HIDDEN)
-        yield f"{prefix}.ffn_norm.weight", near_one(HIDDEN)
-        for part in ("attn", "ffn"):
-            yield f"{prefix}.hc_{part}_fn", normal(mixes, STREAMS * HIDDEN, dtype=torch.float32)
-            yield f"{prefix}.hc_{part}_base", normal(mixes, scale=0.1, dtype=torch.float32)
-            yield f"{prefix}.hc_{part}_scale", torch.ones(3)
-        yield from attention(f"{prefix}.attn", ratio)
-        yield from experts(f"{prefix}.ffn", hashed=layer == 0)
+        yield from block(f"layers.{layer}", ratio, hashed=layer == 0)
+
+
+def drafts(count: int, whole: dict[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Draft layers that guess with the target's own head."""
+    for number in range(count):
+        prefix = f"mtp.{number}"
+        yield f"{prefix}.emb.tok_emb.weight", whole["embed.weight"].clone()
+        yield f"{prefix}.head.weight", whole["head.weight"].clone()
+        yield f"{prefix}.norm.weight", whole["norm.weight"].clone()
+        for part in ("fn", "base", "scale"):
+            yield f"{prefix}.hc_head_{part}", whole[f"hc_head_{part}"].clone()
+        yield f"{prefix}.enorm.weight", near_one(HIDDEN)
+        yield f"{prefix}.hnorm.weight", near_one(HIDDEN)
+        yield f"{prefix}.e_proj.weight", torch.eye(HIDDEN, dtype=torch.bfloat16)
+        yield f"{prefix}.h_proj.weight", normal(HIDDEN, HIDDEN, scale=0.1 * HIDDEN**-0.5)
+        yield from block(prefix, ratio=0, hashed=False)
 
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    folder = Path(sys.argv[1])
+    folder, count = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(CONFIG, indent=1))
-    save_file({name: tensor.contiguous() for name, tensor in tensors()}, str(folder / "model.safetensors"))
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "num_nextn_predict_layers": count}, indent=1))
+    tensors = dict(target())
+    tensors |= dict(drafts(count, tensors))
+    if count:
+        # Layers that add little: the next token follows from the last one, so a draft of one layer can guess it.
+        tensors = {name: 0.1 * tensor if name.endswith(ADDED) else tensor for name, tensor in tensors.items()}
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, str(folder / "model.safetensors"))

@@ -1,0 +1,162 @@
+"""Verbs that bring a deployment up, accept it, and return from it: `up`, `verify`, `rollback`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardwright.cli.common import layout_options, load, show_findings, target_server
+from shardwright.cli.probe_common import server_options
+
+if TYPE_CHECKING:
+    from shardwright.runtime.wait import PhaseEvent
+
+_COLOURS = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "FAULT": "red"}
+message_option = click.option(
+    "--message", "-m", default="", help="What this is for; others who want the deployment meanwhile are shown it."
+)
+
+
+@click.command()
+@layout_options
+@click.option("--replace", is_flag=True, help="Stop another deployment of the layout that runs; it is kept.")
+@click.option("--auto-rollback", is_flag=True, help="Return to the accepted deployment before it when this one fails.")
+@click.option("--verify", "mode", type=click.Choice(["quick", "default", "full"]), default="quick", show_default=True)
+@message_option
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@click.pass_context
+def up(
+    ctx: click.Context,
+    layout: str | None,
+    sets: tuple[str, ...],
+    replace: bool,
+    auto_rollback: bool,
+    mode: Any,
+    message: str,
+    as_json: bool,
+) -> None:
+    """Start a layout and accept it.
+
+    Check, build, start, wait, prove, verify. Ends at the first refusal and says what to do; the evidence is in runs/. A run that was cut off is taken up by the
+    same command. Exit 0 accepted, 1 refused or not started, 2 a probe failed, 3 inconclusive, 4 the harness failed.
+    """
+    from shardwright.campaign.up import UpOptions
+    from shardwright.campaign.up import up as bring_up
+
+    request = load(layout, sets, host=True)
+    show_findings(request, infos=False)
+    options = UpOptions(mode=mode, replace=replace, auto_rollback=auto_rollback, message=message)
+    outcome = bring_up(request, os.environ, options, say=say, on_phase=show_phase)
+    if as_json:
+        row = {
+            "verdict": outcome.verdict,
+            "reasons": outcome.reasons,
+            "instance": outcome.instance,
+            "run": str(outcome.run),
+            "rolled_back_to": outcome.rolled_back_to,
+        }
+        click.echo(json.dumps(row, indent=1))
+    else:
+        click.echo(f"{styled(outcome.verdict)}: {outcome.instance}")
+        for reason in outcome.reasons:
+            click.echo(f"  {reason}")
+        click.echo(f"  evidence: {outcome.run}")
+        if outcome.rolled_back_to:
+            click.echo(f"  back on {outcome.rolled_back_to}")
+        elif outcome.verdict == "FAIL":
+            click.echo(f"  next: deploy rollback {request.deployment.name}, or deploy stop {request.deployment.name}")
+    ctx.exit(outcome.exit_code)
+
+
+@click.command()
+@layout_options
+@server_options
+@click.option("--full", "mode", flag_value="full", help="Ask everything, long answers and long prompts too.")
+@click.option("--quick", "mode", flag_value="quick", help="Ask what decides most in a few minutes.")
+@click.option("--control", type=click.Path(path_type=Path), metavar="RUN", help="Compare with this run of another arm.")
+@click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Take up, or keep, the evidence here.")
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    layout: str | None,
+    sets: tuple[str, ...],
+    base_url: str | None,
+    api_key_env: str | None,
+    as_json: bool,
+    mode: Any,
+    control: Path | None,
+    output: Path | None,
+) -> None:
+    """Ask a running server everything that decides, cheapest first.
+
+    One verdict per probe: PASS, FAIL, INCONCLUSIVE, FAULT; what was not asked is no pass. Exit 0 all passed, 2 a probe
+    failed, 3 inconclusive, 4 the harness failed.
+    """
+    from shardwright.campaign.acceptance import accept
+
+    target = target_server(layout, sets, base_url, api_key_env)
+    request = load(layout, sets) if target.probes is not None else None
+    verified, folder = accept(
+        target.project_root,
+        target.layout_name,
+        target.base_url,
+        target.model,
+        target.api_key,
+        request,
+        mode or "default",
+        control=control,
+        output=output,
+        say=say,
+    )
+    if as_json:
+        row = {
+            "verdict": verified.verdict,
+            "reasons": verified.reasons,
+            "probes": {report["probe"]: report["verdict"] for report in verified.reports},
+            "reports": verified.reports,
+            "run": str(folder),
+        }
+        click.echo(json.dumps(row, indent=1))
+    else:
+        click.echo(styled(verified.verdict))
+        for reason in verified.reasons:
+            click.echo(f"  {reason}")
+        click.echo(f"  evidence: {folder}")
+    ctx.exit(verified.exit_code)
+
+
+@click.command()
+@click.argument("layout", required=False, metavar="[LAYOUT]")
+@message_option
+def rollback(layout: str | None, message: str) -> None:
+    """Return to the accepted deployment before this one.
+
+    Stops what runs and starts the kept instance again, exactly as it was accepted; its files are checked first.
+    """
+    from shardwright.campaign.rollback import rollback as go_back
+    from shardwright.cli.run import layout_name
+    from shardwright.connect.project import open_project
+
+    project = open_project(os.environ)
+    name = layout_name(project, layout)
+    record = go_back(project, name, os.environ, message=message, say=say, on_phase=show_phase)
+    click.echo(f"back on {record.instance}; next: deploy smoke {name}")
+
+
+def say(line: str) -> None:
+    """One line of progress, on stderr."""
+    click.echo(line, err=True)
+
+
+def show_phase(event: PhaseEvent) -> None:
+    """One phase of a start, on stderr."""
+    click.echo(f"{event.elapsed_s:7.1f} s  {'' if event.is_new else 'still '}{event.phase}", err=True)
+
+
+def styled(verdict: str) -> str:
+    """A verdict in its colour."""
+    return click.style(verdict, fg=_COLOURS.get(verdict), bold=True)

@@ -1,0 +1,139 @@
+"""How the self-test runs each probe: small plans, small sizes, and what the probe then says in one shape."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shardwright.errors import DeployError
+from shardwright.probes.degen import run_degen
+from shardwright.probes.degen_plan import DegenPlan
+from shardwright.probes.edges import Edges
+from shardwright.probes.faulty.behaviour import Sizes
+from shardwright.probes.faulty.server import FaultyServer
+from shardwright.probes.journal import Journal
+from shardwright.probes.needle import run_needle
+from shardwright.probes.needle_plan import own_plan
+from shardwright.probes.parity import run_parity
+from shardwright.probes.parity_plan import quick_plan as parity_plan
+from shardwright.probes.parity_report import compare
+from shardwright.probes.prompts import ROTATION
+from shardwright.probes.quality import run_quality
+from shardwright.probes.quality_plan import QualityPlan
+from shardwright.probes.repeat import quick_plan as repeat_plan
+from shardwright.probes.repeat import run_repeat
+from shardwright.probes.report import ProbeReport
+from shardwright.probes.server import identify
+from shardwright.probes.smoke import run_smoke
+from shardwright.probes.speed import run_speed
+from shardwright.probes.speed_plan import SpeedPlan
+from shardwright.probes.stored import read_records
+from shardwright.probes.wire import Endpoint
+
+HEALTHY = "healthy"
+SIZES = Sizes(index_topk=512, deep=1024, max_model_len=16_384)
+_STALL_S = 0.6
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a probe said. `seen` are the classes of its trials, or the ids of its failed checks."""
+
+    verdict: str
+    seen: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One probe in the self-test: the server that it needs, and how it is run."""
+
+    run: Callable[[FaultyServer, Path, int], Observed]
+    server: Mapping[str, Any] = field(default_factory=dict)
+
+
+def observe(probe: str, mode: str, seed: int) -> Observed:
+    """Run one probe against a server in this mode. A refusal by the probe with the harness's exit code is a FAULT."""
+    arm = ARMS[probe]
+    with FaultyServer(mode, seed, sizes=SIZES, **arm.server) as server, tempfile.TemporaryDirectory() as folder:
+        try:
+            return arm.run(server, Path(folder) / "trials.jsonl", seed)
+        except DeployError as error:
+            return Observed("FAULT" if error.code == 4 else "REFUSED", (), (error.what,))
+
+
+def _endpoint(server: FaultyServer) -> Endpoint:
+    return Endpoint(server.base_url, connect_timeout_s=5.0, idle_timeout_s=_STALL_S, total_timeout_s=60.0)
+
+
+def _smoke(server: FaultyServer, _: Path, __: int) -> Observed:
+    result = run_smoke(_endpoint(server), None)
+    failed = tuple(check.id for check in result.checks if check.status == "FAIL")
+    return Observed(result.verdict, failed)
+
+
+def _degen(server: FaultyServer, file: Path, _: int) -> Observed:
+    known = identify(_endpoint(server), None)
+    with Journal(file) as journal:
+        result = run_degen(known, DegenPlan(ROTATION, 25, "chat", 300), journal)
+    return Observed(result.verdict, tuple(result.classes))
+
+
+def _needle(server: FaultyServer, file: Path, seed: int) -> Observed:
+    edges = Edges(block=16, index_topk=SIZES.index_topk, max_len=SIZES.max_model_len)
+    lengths = (256, 257, 258, 259, SIZES.index_topk, SIZES.index_topk + 1, SIZES.deep + 200)
+    plan = own_plan(edges, lengths, (0, 50, 100), seeds=(seed,))
+    with Journal(file) as journal:
+        return _reported(run_needle(identify(_endpoint(server), None), plan, journal))
+
+
+def _quality(server: FaultyServer, file: Path, _: int) -> Observed:
+    plan = QualityPlan(echo_trials=4, tool_trials=1, max_tokens=600)
+    with Journal(file) as journal:
+        report = run_quality(identify(_endpoint(server), None), plan, journal)
+    failed = (row["trial"].partition("#")[0] for row in report.numbers["checks"] if row["class"] == "FAIL")
+    return Observed(report.verdict, tuple(dict.fromkeys(failed)), report.reasons)
+
+
+def _parity(server: FaultyServer, file: Path, seed: int) -> Observed:
+    """Record a healthy server, then this one, and compare."""
+    plan = parity_plan(Edges(index_topk=SIZES.index_topk, max_len=SIZES.max_model_len))
+    with FaultyServer(HEALTHY, seed, sizes=SIZES) as reference, Journal(file.with_name("reference.jsonl")) as journal:
+        run_parity(identify(_endpoint(reference), None), plan, journal)
+    with Journal(file) as journal:
+        run_parity(identify(_endpoint(server), None), plan, journal)
+    report = compare(read_records(file.with_name("reference.jsonl")), read_records(file))
+    return _reported(report)
+
+
+def _repeat(server: FaultyServer, file: Path, _: int) -> Observed:
+    plan = repeat_plan(Edges(index_topk=SIZES.index_topk, max_len=SIZES.max_model_len))
+    with Journal(file) as journal:
+        return _reported(run_repeat(identify(_endpoint(server), None), plan, journal))
+
+
+def _speed(server: FaultyServer, file: Path, _: int) -> Observed:
+    """Paced slowly enough for a busy machine, and without the client's own check, which is another test."""
+    kinds = ("narrative", "copy")
+    plan = SpeedPlan((1, 2), 2, 48, ("greedy",), (256,), 1, kinds, warm_up_least=2, warm_up_most=2, settle_share=1.0)
+    with Journal(file) as journal:
+        return _reported(run_speed(identify(_endpoint(server), None), plan, journal, gap_error=lambda *_: 0.0))
+
+
+def _reported(report: ProbeReport) -> Observed:
+    return Observed(report.verdict, tuple(str(name) for name in report.classes), report.reasons)
+
+
+ARMS: Mapping[str, Arm] = {
+    "smoke": Arm(_smoke),
+    "degen": Arm(_degen),
+    "needle": Arm(_needle),
+    "quality": Arm(_quality),
+    "parity": Arm(_parity),
+    "repeat": Arm(_repeat),
+    "speed": Arm(_speed, {"step_s": 0.02, "prefill_s_per_token": 1e-4, "speculative": True}),
+}
+"""Every probe of the self-test, in the order of its columns."""

@@ -1,0 +1,1 @@
+"""A stand-in for the vllm package: as much as the local runtime looks at."""

@@ -1,0 +1,27 @@
+"""`vllm serve` of the stand-in: the bundled faulty server behind a log like vLLM's, in the mode of STUB_MODE."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+
+def main() -> None:
+    from shardwright.probes.faulty.server import FaultyServer
+
+    arguments = dict(zip(sys.argv[2:], sys.argv[3:], strict=False))
+    mode = os.environ.get("STUB_MODE", "healthy")
+    print("INFO 12-01 00:00:00 [core.py:101] Initializing a V1 LLM engine (v0.30.0)", flush=True)
+    if mode == "dies":
+        print("RuntimeError: Engine core initialization failed.", flush=True)
+        sys.exit(1)
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    with FaultyServer(mode, port=int(arguments["--port"])):
+        print("INFO:     Application startup complete.", flush=True)
+        ended.wait()
+
+
+main()

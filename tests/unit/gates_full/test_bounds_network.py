@@ -1,0 +1,188 @@
+"""Borders of several hosts: arithmetic of ranks and cards, addresses, and what hosts agree on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from deployed import deployed, fixes, said
+
+from shardwright.facts.facts import Facts
+from shardwright.facts.host import Gpu
+from shardwright.gates.network import check_master_address, check_nodes_agree, check_world_size
+from shardwright.layout.schema import Node
+
+
+def cards(count: int) -> Facts:
+    return Facts(gpus=(Gpu("card", "9.0", 80.0),) * count)
+
+
+def nodes(*ranks: int) -> tuple[Node, ...]:
+    return tuple(Node(rank, f"192.0.2.{rank}", None) for rank in ranks)
+
+
+@pytest.mark.parametrize(
+    ("flags", "tensor", "pipeline", "have", "needed"),
+    [
+        ((), 4, 2, 8, None),
+        ((), 4, 2, 7, "8 ranks on one host (TP=4, PP=2)"),
+        (("--prefill-context-parallel-size 2",), 2, 2, 8, None),
+        (("--prefill-context-parallel-size 2",), 2, 2, 7, "8 ranks on one host (TP=2, PP=2, PCP=2)"),
+        (("--data-parallel-size 2",), 4, 1, 8, None),
+        (("--data-parallel-size 2",), 4, 1, 7, "8 ranks on one host (TP=4, PP=1, DP=2)"),
+        (("--data-parallel-size 1",), 8, 1, 7, "8 ranks on one host (TP=8, PP=1)"),
+        (("--data-parallel-size 4", "--data-parallel-size-local 2"), 4, 1, 8, None),
+        (("--data-parallel-size 4", "--data-parallel-size-local 2"), 4, 1, 7, "8 ranks on one host (TP=4, PP=1, DP=4)"),
+        (("--data-parallel-size 4", "--data-parallel-size-local 0"), 4, 1, 4, None),
+        (("--data-parallel-size 4", "--data-parallel-size-local 0"), 4, 1, 3, "4 ranks on one host (TP=4, PP=1, DP=4)"),
+        (("--nnodes 2",), 8, 1, 4, None),
+        (("--nnodes 2",), 8, 1, 3, "4 ranks on one host (TP=8, PP=1)"),
+        (("--nnodes 2", "--data-parallel-size 2"), 4, 1, 4, None),
+        (("--nnodes 2", "--data-parallel-size 2"), 4, 1, 3, "4 ranks on one host (TP=4, PP=1, DP=2)"),
+        (("--distributed-executor-backend ray",), 8, 1, 4, None),
+        (("--distributed-executor-backend mp",), 8, 1, 4, "8 ranks on one host (TP=8, PP=1)"),
+    ],
+)
+def test_every_rank_of_a_host_has_a_card(
+    flags: tuple[str, ...], tensor: int, pipeline: int, have: int, needed: str | None
+) -> None:
+    asked = deployed(*flags, tensor=tensor, pipeline=pipeline)
+    assert said(check_world_size, asked, cards(have)) == (
+        [f"world-size reject: {needed}, but the host has {have} cards"] if needed else []
+    )
+    on_cpu = deployed(*flags, tensor=tensor, pipeline=pipeline, engine={"platform": "cpu"})
+    assert said(check_world_size, on_cpu, cards(have)) == said(check_world_size, asked) == []
+    declared = deployed(*flags, tensor=tensor, pipeline=pipeline, hardware=(have, "9.0", 80.0))
+    assert said(check_world_size, declared) == (
+        [f"world-size reject: {needed}, but hardware: of the layout has {have} cards"] if needed else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "tensor", "found"),
+    [
+        (("--nnodes 2",), 4, []),
+        (("--nnodes 2",), 3, ["2 nodes do not divide 3 ranks (TP=3, PP=1)"]),
+        (("--nnodes 3", "--data-parallel-size 3"), 4, []),
+        (("--nnodes 3", "--data-parallel-size 2"), 4, ["3 nodes do not divide 8 ranks (TP=4, PP=1, DP=2)"]),
+        (("--nnodes 2", "--node-rank 1"), 4, []),
+        (("--nnodes 2", "--node-rank 2"), 4, ["--node-rank 2 is not below --nnodes 2"]),
+        (("--nnodes 2", "--node-rank 3"), 4, ["--node-rank 3 is not below --nnodes 2"]),
+        (("--node-rank 3",), 4, []),
+        (
+            ("--nnodes 2", "--node-rank 2"),
+            3,
+            ["--node-rank 2 is not below --nnodes 2", "2 nodes do not divide 3 ranks (TP=3, PP=1)"],
+        ),
+    ],
+)
+def test_ranks_spread_evenly_over_numbered_nodes(flags: tuple[str, ...], tensor: int, found: list[str]) -> None:
+    assert said(check_world_size, deployed(*flags, tensor=tensor), cards(8)) == [
+        f"world-size reject: {t}" for t in found
+    ]
+
+
+def test_the_way_out_numbers_nodes_from_0() -> None:
+    asked = deployed("--nnodes 3", "--node-rank 3", tensor=3)
+    assert fixes(check_world_size, asked, cards(8)) == ["number the nodes 0 to 2"]
+
+
+def test_nodes_of_the_layout_count_where_no_flag_does() -> None:
+    assert said(check_world_size, deployed(tensor=8, nodes=nodes(0, 1)), cards(4)) == []
+    assert len(said(check_world_size, deployed(tensor=8, nodes=nodes(0)), cards(4))) == 1
+    assert len(said(check_world_size, deployed("--nnodes 1", tensor=8, nodes=nodes(0, 1)), cards(4))) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [
+        ((), None),
+        (("--nnodes 1",), None),
+        (("--nnodes 2",), "2 nodes, but no --master-addr"),
+        (("--nnodes 2", "--master-addr 192.0.2.0"), None),
+        (
+            ("--nnodes 2", "--master-addr 192.0.2.5"),
+            "--master-addr 192.0.2.5 is not the address 192.0.2.0 of the node with rank 0",
+        ),
+        (("--nnodes 2", "--master-addr 127.0.1.1"), "--master-addr 127.0.1.1 is this host's own address on every host"),
+        (("--nnodes 2", "--master-addr localhost"), "--master-addr localhost is this host's own address on every host"),
+        (("--nnodes 2", "--master-addr ::1"), "--master-addr ::1 is this host's own address on every host"),
+        (("--nnodes 2", "--master-addr 0.0.0.0"), "--master-addr 0.0.0.0 is this host's own address on every host"),
+        (("--nnodes 2", "--distributed-executor-backend ray"), None),
+        (("--nnodes 2", "--distributed-executor-backend external_launcher"), None),
+        (("--nnodes 2", "--distributed-executor-backend mp"), "2 nodes, but no --master-addr"),
+    ],
+)
+def test_the_other_hosts_reach_the_first(flags: tuple[str, ...], found: str | None) -> None:
+    asked = deployed(*flags, nodes=nodes(1, 0))
+    assert said(check_master_address, asked) == ([f"master-address reject: {found}"] if found else [])
+    assert said(check_master_address, deployed(*flags, nodes=nodes(1, 0), engine={"command": ()})) == []
+
+
+def test_an_address_is_compared_only_with_a_first_node() -> None:
+    assert said(check_master_address, deployed("--nnodes 2", "--master-addr 192.0.2.5", nodes=nodes(1, 2))) == []
+    assert said(check_master_address, deployed(nodes=nodes(0, 1))) == []
+
+
+def test_nodes_have_ranks_of_their_own() -> None:
+    assert said(check_nodes_agree, deployed(nodes=nodes(1, 0, 2))) == []
+    assert said(check_nodes_agree, deployed(nodes=nodes(1, 0, 1))) == [
+        "nodes-agree reject: two nodes have the same rank: 0,1,1"
+    ]
+
+
+OWN = ("rank", "address", "name", "host", "hostname", "node_rank", "gpus", "facts", "interfaces")
+OWN_ENV = (
+    "VLLM_HOST_IP",
+    "NCCL_SOCKET_IFNAME",
+    "GLOO_SOCKET_IFNAME",
+    "TP_SOCKET_IFNAME",
+    "NCCL_IB_HCA",
+    "UCX_NET_DEVICES",
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        *(({key: 1}, {key: 0}, None) for key in OWN),
+        *(({"env": {name: "a"}}, {"env": {name: "b"}}, None) for name in OWN_ENV),
+        ({"image": "a"}, {"image": "a"}, None),
+        ({"image": "a"}, {"image": "b"}, "image b != a"),
+        ({"image": "a"}, {}, "image unset != a"),
+        ({}, {"image": "b"}, "image b != unset"),
+        ({"env": {"A": "1"}}, {"env": {"A": "2"}}, "env A 2 != 1"),
+        ({"env": {"A": "1"}}, {}, "env A unset != 1"),
+        ({}, {"env": {"A": "2"}}, "env A 2 != unset"),
+        ({"env": {"A": "1"}}, {"env": 5}, "env A unset != 1"),
+        ({"env": 5}, {"env": {"A": "1"}}, "env A 1 != unset"),
+        (
+            {"image": "a", "env": {"B": "1", "A": "1"}},
+            {"image": "b", "env": {}},
+            "env A unset != 1; env B unset != 1; image b != a",
+        ),
+    ],
+)
+def test_nodes_would_run_the_same_but_for_what_is_their_own(
+    first: dict[str, Any], second: dict[str, Any], found: str | None
+) -> None:
+    facts = Facts(nodes=({"rank": 0, **first}, {"rank": 1, **second}))
+    # A rank that the row itself gives is that of the row.
+    one, other = (1, 0) if "rank" in first else (0, 1)
+    text = f"nodes-agree reject: node {other} differs from node {one}: {found}"
+    assert said(check_nodes_agree, deployed(), facts) == ([text] if found else [])
+
+
+def test_every_node_is_compared_with_the_one_of_the_lowest_rank() -> None:
+    rows = ({"node_rank": 2, "image": "c"}, {"rank": 1, "image": "b"}, {"rank": 0, "image": "a"})
+    assert said(check_nodes_agree, deployed(), Facts(nodes=rows)) == [
+        "nodes-agree reject: node 1 differs from node 0: image b != a",
+        "nodes-agree reject: node 2 differs from node 0: image c != a",
+    ]
+    unnumbered = ({"image": "a"}, {"image": "b"}, {"rank": "x", "image": "c"})
+    assert [text[:43] for text in said(check_nodes_agree, deployed(), Facts(nodes=unnumbered))] == [
+        "nodes-agree reject: node 1 differs from nod",
+        "nodes-agree reject: node 2 differs from nod",
+    ]
+    assert said(check_nodes_agree, deployed(), Facts(nodes=rows[:1])) == []
+    assert len(said(check_nodes_agree, deployed(), Facts(nodes=rows[:2]))) == 1

@@ -1,0 +1,94 @@
+"""Verdicts of two speed runs against each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shardwright.errors import DeployError, ExitCode
+from shardwright.probes.speed_compare import MetricVerdict, compare_speed
+
+
+def row(**values: Any) -> dict[str, Any]:
+    return {"test": "decode", "prompt": "narrative", "sampler": "greedy", "concurrency": 1, "rounds": 5} | values
+
+
+def verdict(metric: str, a: dict[str, Any], b: dict[str, Any]) -> MetricVerdict:
+    (found,) = [one for one in compare_speed([a], [b]) if one.metric.startswith(metric)]
+    return found
+
+
+def test_a_difference_within_noise_is_no_improvement() -> None:
+    a, b = row(tok_s=71.2, step_ms=34.15), row(tok_s=71.3, step_ms=33.70)
+    rate, step = verdict("tok_s", a, b), verdict("step_ms", a, b)
+    assert (rate.change, rate.verdict) == ("EQUAL", "PASS")
+    assert step.change == "EQUAL"
+    assert step.ratio == pytest.approx(0.987, abs=5e-4)
+    assert "-1.3 %" in step.reason
+    assert "equal within noise" in rate.reason
+
+
+def test_a_step_beyond_its_margin_fails() -> None:
+    found = verdict("step_ms", row(step_ms=33.7, tok_s=70), row(step_ms=36.0, tok_s=70))
+    assert (found.verdict, found.change) == ("FAIL", "WORSE")
+
+
+def test_a_step_that_is_clearly_shorter_is_better() -> None:
+    found = verdict("step_ms", row(step_ms=33.7, tok_s=70), row(step_ms=30.0, tok_s=80))
+    assert (found.verdict, found.change) == ("PASS", "BETTER")
+
+
+def test_scattered_rounds_decide_nothing_and_say_how_many_would() -> None:
+    a, b = (row(step_ms=value, step_ms_cv=0.05, tok_s=70) for value in (33.7, 34.0))
+    found = verdict("step_ms", a, b)
+    assert found.verdict == "INCONCLUSIVE"
+    assert found.more_rounds is not None
+    assert found.more_rounds > 5
+    enough = [one | {"rounds": 5 + found.more_rounds} for one in (a, b)]
+    assert verdict("step_ms", *enough).verdict == "PASS"
+
+
+def test_acceptance_by_place_is_held_against_the_control() -> None:
+    a, b = row(tok_s=70, drafts=5000, accept_pos0=0.456), row(tok_s=70, drafts=5000, accept_pos0=0.08)
+    assert verdict("accept_pos0", a, b).verdict == "FAIL"
+    assert verdict("accept_pos0", a, a).verdict == "PASS"
+
+
+def test_slower_than_without_drafts_is_seen() -> None:
+    assert verdict("tok_s", row(tok_s=70), row(tok_s=0.65 * 70)).verdict == "FAIL"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [row(tok_s=None, step_ms=None, status="CLIENT-LIMITED"), row(tok_s=70, rounds=1), row(tok_s=70, concurrency=4)],
+)
+def test_a_missing_number_is_never_a_pass(other: dict[str, Any]) -> None:
+    assert {one.verdict for one in compare_speed([row(tok_s=70)], [other])} == {"INCONCLUSIVE"}
+
+
+def test_different_questions_are_not_compared() -> None:
+    with pytest.raises(DeployError) as caught:
+        compare_speed([row(tok_s=70, spec="a")], [row(tok_s=70, spec="b")])
+    assert caught.value.code == ExitCode.USAGE
+
+
+def test_prefill_is_compared_by_length() -> None:
+    a, b = (
+        {"test": "prefill", "target_tokens": 8192, "rounds": 3, "concurrency": 1, "tok_s": value}
+        for value in (5000, 4000)
+    )
+    assert verdict("tok_s, prefill 8192", a, b).verdict == "FAIL"
+
+
+def test_few_metrics_decide_and_the_others_are_told() -> None:
+    rows = [row(concurrency=level, tok_s=70, step_ms=33, ttft_ms_p50=100) for level in (1, 4, 16)]
+    rows.append({"test": "prefill", "target_tokens": 8192, "rounds": 3, "concurrency": 1, "tok_s": 5000})
+    gates = {one.metric for one in compare_speed(rows, rows) if one.role == "gate"}
+    assert gates == {"step_ms, narrative c1", "tok_s, narrative c1", "tok_s, narrative c16"}
+
+
+def test_acceptance_passes_by_its_value_and_fails_only_for_sure() -> None:
+    control = row(tok_s=70, drafts=400, accept_pos0=0.7)
+    for candidate, wanted in ((0.67, "PASS"), (0.66, "INCONCLUSIVE"), (0.4, "FAIL")):
+        assert verdict("accept_pos0", control, control | {"accept_pos0": candidate}).verdict == wanted
