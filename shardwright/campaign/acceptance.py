@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 
 from shardwright import __version__
-from shardwright.campaign.bundle_contents import put_request
+from shardwright.campaign.bundle_contents import put_engine, put_observed, put_request
+from shardwright.campaign.engine_steps import Say, api_key
+from shardwright.campaign.engines import runtime_of
 from shardwright.campaign.evidence import MANIFEST, SCHEMA, Bundle, create_bundle, open_bundle
 from shardwright.campaign.probe_table import Mode
+from shardwright.campaign.records import StartRecord
 from shardwright.campaign.request import Request
 from shardwright.campaign.verify import Verified, secret_values, verify
 from shardwright.errors import UsageError
@@ -28,7 +31,7 @@ def accept(
     *,
     control: Path | None = None,
     output: Path | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
 ) -> tuple[Verified, Path]:
     """Ask the server and seal what came of it. `output` names a bundle to take up, or a new folder for it."""
     secrets = secret_values(request.deployment.secrets if request else ())
@@ -42,6 +45,23 @@ def accept(
             {"schema": SCHEMA, "tool_version": __version__, "layout": layout, "arm": ARM, "base_url": base_url},
         )
     verified = verify(bundle, Endpoint(base_url, api_key), model, request, mode, control=control, say=say)
+    bundle.seal()
+    return verified, bundle.folder
+
+
+def accept_running(
+    request: Request, record: StartRecord, environ: Mapping[str, str], mode: Mode, *, arm: str, say: Say
+) -> tuple[Verified, Path]:
+    """Verify the running instance of a record into a new sealed bundle of this arm."""
+    deployment = request.deployment
+    hidden = secret_values(deployment.secrets)
+    bundle = create_bundle(request.project.root, deployment.name, arm, hidden)
+    put_request(bundle, request, arm)
+    runtime = runtime_of(deployment.runtime, request.project.root)
+    put_engine(bundle, deployment, runtime.engine_identity(deployment))
+    put_observed(bundle, request, runtime.logs(record.instance))
+    endpoint = Endpoint(record.base_url, api_key(record, environ))
+    verified = verify(bundle, endpoint, record.model, request, mode, say=say)
     bundle.seal()
     return verified, bundle.folder
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.campaign.ab import AB, ARM, SIDES, again, read_side
+from shardwright.campaign.boots import ARM as BOOTS
+from shardwright.campaign.boots import boots_again
 from shardwright.campaign.evidence import (
     MANIFEST,
     REPORTS,
@@ -71,11 +73,13 @@ def _report_differences(bundle: Bundle) -> Iterator[str]:
             # It ended before any trial, so there is nothing that could be computed again.
             continue
         probe = PROBES.get(name)
-        if probe is None:
+        if probe is None and name != BOOTS:
             yield f"{REPORTS}: no probe is called {name!r}"
             continue
         try:
-            again = probe.recompute(read_trials(bundle, name), stored.get("plan", "")).to_json()
+            trials = [] if probe is None else read_trials(bundle, name)
+            report = boots_again(bundle) if probe is None else probe.recompute(trials, stored.get("plan", ""))
+            again = report.to_json()
         except (DeployError, KeyError, TypeError, ValueError) as error:
             yield f"{name}: its trials cannot be judged again ({type(error).__name__}: {error})"
             continue

@@ -155,7 +155,7 @@ def _run_degen_long(asked: Asked, journal: Journal, say: Say) -> ProbeReport:
     from shardwright.probes.degen import run_degen
     from shardwright.probes.degen_plan import long_plan
 
-    plan = long_plan(asked.digest)
+    plan = long_plan(asked.digest, asked.server.capabilities.max_model_len)
     say(plan.budget())
     control = asked.control.get("degen-long", ())
     return replace(run_degen(asked.server, plan, journal, concurrency=_AT_A_TIME, control=control), probe="degen-long")

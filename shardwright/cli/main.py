@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "wait": ("Run", "run", "wait", "Wait until the engine answers, naming its phase."),
     "stop": ("Run", "run", "stop", "Stop the engine of a layout."),
     "verify": ("Probe", "up", "verify", "Ask a running server everything that decides, cheapest first."),
+    "boots": ("Probe", "up", "boots", "Ask the same prompts on two boots of one deployment."),
     "smoke": ("Probe", "probe", "smoke", "Ask the running server a few certain things."),
     "degen": ("Probe", "probe", "degen", "Count looping answers over many trials."),
     "quality": ("Probe", "probe_quality", "quality", "Check answers that have one right form."),

@@ -27,13 +27,13 @@ from shardwright.errors import UsageError
 from shardwright.probes.client import Api
 from shardwright.probes.degen import run_degen
 from shardwright.probes.degen_control import control_file, server_fingerprint
-from shardwright.probes.degen_plan import BOUNDED_MAX_TOKENS, DegenPlan
+from shardwright.probes.degen_plan import BOUNDED_MAX_TOKENS, DegenPlan, full_plan
 from shardwright.probes.degen_report import failing_trials
 from shardwright.probes.journal import Journal, Record
 from shardwright.probes.pool import finished_trials
 from shardwright.probes.prompts import ROTATION, own_prompts
 from shardwright.probes.report import ProbeReport
-from shardwright.probes.server import identify
+from shardwright.probes.server import Server, identify
 from shardwright.probes.smoke import Check, SmokeResult, run_smoke
 from shardwright.probes.stored import read_records
 from shardwright.probes.wire import Endpoint
@@ -113,7 +113,7 @@ def degen(
     """
     target = target_server(layout, sets, base_url, api_key_env)
     server = reach(target)
-    plan = _plan(target, trials, prompts, api, max_tokens, mode)
+    plan = _plan(server, target, trials, prompts, api, max_tokens, mode)
     arm = () if control is None else _control(control, target, plan, concurrency)
     with open_journal(target, "degen", plan.id(server), output, api_key_env) as journal:
         show_start(server, plan.budget(), journal)
@@ -129,6 +129,7 @@ def degen(
 
 
 def _plan(
+    server: Server,
     target: Target,
     trials: int | None,
     prompts: tuple[str, ...],
@@ -147,9 +148,7 @@ def _plan(
         max_tokens=max_tokens or (settings.degen_max_tokens if settings else BOUNDED_MAX_TOKENS),
         deployment=target.digest,
     )
-    if mode != "full":
-        return plan
-    return replace(plan, rule="curtailed", spread=8, agent_trials=40, long_trials=40)
+    return full_plan(plan, server.capabilities.max_model_len) if mode == "full" else plan
 
 
 def _control(control: str, target: Target, plan: DegenPlan, concurrency: int) -> list[Record]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardwright.cli.common import load, show_findings
-from shardwright.cli.up import message_option, say, show_phase, styled
+from shardwright.cli.up import confirm, message_option, say, show_phase, styled
 from shardwright.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def boot(
     name = request.deployment.name
     running = read_campaign(request.project.state_dir(), name).arm("control").record.instance
     if not yes:
-        click.confirm(f"stop {running} and start {request.deployment.instance_name}?", abort=True, err=True)
+        confirm(f"stop {running} and start {request.deployment.instance_name}?")
     arm = boot_candidate(
         request,
         with_split(sets, split),

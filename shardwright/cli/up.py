@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import click
 
 from shardwright.cli.common import layout_options, load, show_findings, target_server
 from shardwright.cli.probe_common import server_options
+from shardwright.errors import DeployError, UsageError
 
 if TYPE_CHECKING:
     from shardwright.runtime.wait import PhaseEvent
@@ -41,8 +43,9 @@ def up(
 ) -> None:
     """Start a layout and accept it.
 
-    Check, build, start, wait, prove, verify. Ends at the first refusal and says what to do; the evidence is in runs/. A run that was cut off is taken up by the
-    same command. Exit 0 accepted, 1 refused or not started, 2 a probe failed, 3 inconclusive, 4 the harness failed.
+    Check, build, start, wait, prove, verify. Ends at the first refusal and says what to do; the evidence is in runs/. A
+    run that was cut off is taken up by the same command. Exit 0 accepted, 1 refused or not started, 2 a probe failed,
+    3 inconclusive, 4 the harness failed.
     """
     from shardwright.campaign.up import UpOptions
     from shardwright.campaign.up import up as bring_up
@@ -79,6 +82,8 @@ def up(
 @click.option("--quick", "mode", flag_value="quick", help="Ask what decides most in a few minutes.")
 @click.option("--control", type=click.Path(path_type=Path), metavar="RUN", help="Compare with this run of another arm.")
 @click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Take up, or keep, the evidence here.")
+@click.option("--ablate", metavar="PATCH", help="Ask with this patch and again without it: is it load-bearing?")
+@click.option("--yes", is_flag=True, help="With --ablate: do not ask before the engine is stopped.")
 @click.pass_context
 def verify(
     ctx: click.Context,
@@ -90,12 +95,17 @@ def verify(
     mode: Any,
     control: Path | None,
     output: Path | None,
+    ablate: str | None,
+    yes: bool,
 ) -> None:
     """Ask a running server everything that decides, cheapest first.
 
     One verdict per probe: PASS, FAIL, INCONCLUSIVE, FAULT; what was not asked is no pass. Exit 0 all passed, 2 a probe
-    failed, 3 inconclusive, 4 the harness failed.
+    failed, 3 inconclusive, 4 the harness failed. With --ablate the engine is started without the patch, asked the same
+    and started with it again: exit 0 load-bearing, 2 not, 3 undecided.
     """
+    if ablate is not None:
+        ctx.exit(_ablate(layout, sets, ablate, mode or "default", yes, as_json))
     from shardwright.campaign.acceptance import accept
 
     target = target_server(layout, sets, base_url, api_key_env)
@@ -129,6 +139,56 @@ def verify(
     ctx.exit(verified.exit_code)
 
 
+def _ablate(layout: str | None, sets: tuple[str, ...], patch: str, mode: Any, yes: bool, as_json: bool) -> int:
+    from shardwright.campaign.ablate import EXIT_CODES, without_patch
+    from shardwright.campaign.ablate import ablate as ask_both
+
+    request = load(layout, sets, host=True)
+    bare = load(layout, without_patch(sets, request, patch), host=True)
+    if not yes:
+        confirm(f"stop {request.deployment.instance_name} to ask without {patch}?")
+    found = ask_both(request, bare, os.environ, mode, say=say, on_phase=show_phase)
+    runs = [str(run) for run in (found.with_run, found.without_run) if run]
+    if as_json:
+        row = {"patch": patch, "bearing": found.bearing, "reason": found.reason, "runs": runs}
+        click.echo(json.dumps(row, indent=1))
+    else:
+        click.echo(f"{patch}: {found.bearing}\n  {found.reason}")
+        for run in runs:
+            click.echo(f"  evidence: {run}")
+    return EXIT_CODES[found.bearing]
+
+
+@click.command()
+@layout_options
+@click.option("--yes", is_flag=True, help="Do not ask before the engine is stopped.")
+@message_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def boots(
+    ctx: click.Context, layout: str | None, sets: tuple[str, ...], yes: bool, message: str, as_json: bool
+) -> None:
+    """Ask the same prompts on two boots of one deployment.
+
+    Stops the engine and starts it again. Weights that nobody loaded answer differently on each boot, though each boot
+    agrees with itself. Exit 0 the same, 2 different, 3 undecided.
+    """
+    from shardwright.campaign.boots import run_boots
+
+    request = load(layout, sets, host=True)
+    if not yes:
+        confirm(f"stop {request.deployment.instance_name} and start it again?")
+    report, folder = run_boots(request, os.environ, message=message, say=say, on_phase=show_phase)
+    if as_json:
+        click.echo(json.dumps(report.to_json() | {"run": str(folder)}, indent=1))
+    else:
+        click.echo(styled(report.verdict))
+        for reason in report.reasons:
+            click.echo(f"  {reason}")
+        click.echo(f"  evidence: {folder}")
+    ctx.exit(report.exit_code)
+
+
 @click.command()
 @click.argument("layout", required=False, metavar="[LAYOUT]")
 @message_option
@@ -145,6 +205,14 @@ def rollback(layout: str | None, message: str) -> None:
     name = layout_name(project, layout)
     record = go_back(project, name, os.environ, message=message, say=say, on_phase=show_phase)
     click.echo(f"back on {record.instance}; next: deploy smoke {name}")
+
+
+def confirm(question: str) -> None:
+    """Ask before an engine is stopped. UsageError without a terminal, DeployError (exit 1) when the answer is no."""
+    if not sys.stdin.isatty():
+        raise UsageError(f"nobody is there to answer: {question}", fix="add --yes to do it without asking")
+    if not click.confirm(question, err=True):
+        raise DeployError("nothing was stopped", fix="add --yes to do it without asking")
 
 
 def say(line: str) -> None:

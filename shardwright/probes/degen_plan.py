@@ -21,6 +21,8 @@ CONFIDENCE = 0.95
 LONG_MAX_TOKENS = 8192
 BOUNDED_MAX_TOKENS = 1500
 _FIRST_SEED = 1
+_TASK_TRIALS = 40
+_LONG_PROMPT_TOKENS = 512
 _ALONE_SHARE = 5
 """Where a plan asks alone and then side by side, one trial in so many is asked alone."""
 
@@ -132,10 +134,23 @@ def short_plan(api: Api = "chat", deployment: str = "", prompts: tuple[Prompt, .
     return DegenPlan(prompts, 200, api, BOUNDED_MAX_TOKENS, deployment, rule="curtailed", spread=8)
 
 
-def long_plan(deployment: str = "") -> DegenPlan:
+def long_plan(deployment: str = "", max_model_len: int | None = None) -> DegenPlan:
     """40 transcripts and 40 long texts, decided at the fourth failure: what a full acceptance asks beside."""
-    return DegenPlan(
-        (), 0, "chat", BOUNDED_MAX_TOKENS, deployment, rule="curtailed", spread=8, agent_trials=40, long_trials=40
+    plan = DegenPlan((), 0, "chat", BOUNDED_MAX_TOKENS, deployment, rule="curtailed", spread=8)
+    return replace(plan, agent_trials=_TASK_TRIALS, long_trials=_TASK_TRIALS, long_max_tokens=long_limit(max_model_len))
+
+
+def full_plan(plan: DegenPlan, max_model_len: int | None = None) -> DegenPlan:
+    """All three tasks, decided at the fourth failure; `plan` gives the short one."""
+    limit = long_limit(max_model_len)
+    more = replace(plan, agent_trials=_TASK_TRIALS, long_trials=_TASK_TRIALS, long_max_tokens=limit)
+    return replace(more, rule="curtailed", spread=8)
+
+
+def long_limit(max_model_len: int | None) -> int:
+    """Where a long text is cut, tokens: 8192, or what a shorter context leaves beside the question."""
+    return (
+        LONG_MAX_TOKENS if max_model_len is None else max(1, min(LONG_MAX_TOKENS, max_model_len - _LONG_PROMPT_TOKENS))
     )
 
 

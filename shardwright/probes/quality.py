@@ -15,7 +15,7 @@ from shardwright.probes.journal import Journal, Record
 from shardwright.probes.pool import Progress, TrialRun, finished_trials, lost_trials
 from shardwright.probes.quality_ask import Asker, RefusedError
 from shardwright.probes.quality_model import ECHO_ALONE, ECHO_BESIDE, ask_echo, wrong_ids
-from shardwright.probes.quality_plan import BESIDE, QualityPlan, check_of, number_of
+from shardwright.probes.quality_plan import BESIDE, REPEATED, QualityPlan, check_of, number_of
 from shardwright.probes.quality_prompts import ECHO_IDS
 from shardwright.probes.quality_views import Judgement, failed, not_applicable, view
 from shardwright.probes.report import ProbeReport, Verdict
@@ -103,6 +103,7 @@ def report_from(records: Iterable[Record], plan_id: str, file: str = "") -> Prob
             "planned": len(planned),
             "engine_only": header["request"]["engine_only"],
             "echo": {check.id: _echo_count(check.id, trials) for check in (ECHO_ALONE, ECHO_BESIDE)},
+            "tool_calls": _tool_count(judged),
             "checks": [_row(key, judgement) for key, judgement in judged.items()],
         },
     )
@@ -142,6 +143,13 @@ def _echo_count(check_id: str, trials: Mapping[str, Record]) -> dict[str, Any]:
             asked += ECHO_IDS
             wrong += len(wrong_ids(ids, view(exchange).content))
     return {"ids": asked, "wrong": wrong, "upper_bound": clopper_pearson_upper(wrong, asked)}
+
+
+def _tool_count(judged: Mapping[str, Judgement]) -> dict[str, Any]:
+    """Freely chosen tool calls and how many were wrong, with the one-sided 95 % bound of their rate."""
+    outcomes = [one.outcome for key, one in judged.items() if key.partition("#")[0] == REPEATED]
+    wrong, asked = outcomes.count("FAIL"), outcomes.count("FAIL") + outcomes.count("PASS")
+    return {"trials": asked, "wrong": wrong, "upper_bound": clopper_pearson_upper(wrong, asked)}
 
 
 def _row(key: str, judgement: Judgement) -> dict[str, Any]:

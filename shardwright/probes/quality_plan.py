@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from shardwright.probes import (
     quality_engine,
@@ -36,7 +37,7 @@ NEEDS = ("tools", "responses", "reasoning")
 BESIDE = 8
 """How many echo trials of `echo-c8` run at a time."""
 
-_REPEATED = "tool-auto"
+REPEATED = "tool-auto"
 _ECHOES = (quality_model.ECHO_ALONE.id, quality_model.ECHO_BESIDE.id)
 _REQUESTS_PER_CHECK = 2
 
@@ -71,7 +72,7 @@ class QualityPlan:
         for check in self.checks():
             if check.id in _ECHOES:
                 keys += [f"{check.id}#{n}" for n in range(self.echo_trials)]
-            elif check.id == _REPEATED:
+            elif check.id == REPEATED:
                 keys += [f"{check.id}#{n}" for n in range(self.tool_trials)]
             else:
                 keys.append(check.id)
@@ -94,14 +95,14 @@ class QualityPlan:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def quick(**changes: object) -> QualityPlan:
+def quick(**changes: Any) -> QualityPlan:
     """Every check once; 40 random ids alone and 40 beside others."""
-    return QualityPlan(**{"echo_trials": 5, "tool_trials": 1, **changes})  # type: ignore[arg-type]
+    return replace(QualityPlan(echo_trials=5, tool_trials=1), **changes)
 
 
-def full(**changes: object) -> QualityPlan:
+def full(**changes: Any) -> QualityPlan:
     """160 random ids alone and 160 beside others, 20 tool calls."""
-    return QualityPlan(**{"echo_trials": 20, "tool_trials": 20, **changes})  # type: ignore[arg-type]
+    return replace(QualityPlan(echo_trials=20, tool_trials=20), **changes)
 
 
 def check_of(trial: str) -> Check | None:

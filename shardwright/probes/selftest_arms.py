@@ -36,6 +36,7 @@ from shardwright.probes.wire import Endpoint
 HEALTHY = "healthy"
 SIZES = Sizes(index_topk=512, deep=1024, max_model_len=16_384)
 _STALL_S = 0.6
+_LONG_TOKENS = 1500
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,9 @@ def _smoke(server: FaultyServer, _: Path, __: int) -> Observed:
 
 def _degen(server: FaultyServer, file: Path, _: int) -> Observed:
     known = identify(_endpoint(server), None)
+    plan = DegenPlan(ROTATION, 25, "chat", 300, spread=8, agent_trials=8, long_trials=6, long_max_tokens=1200)
     with Journal(file) as journal:
-        result = run_degen(known, DegenPlan(ROTATION, 25, "chat", 300), journal)
-    return Observed(result.verdict, tuple(result.classes))
+        return _reported(run_degen(known, plan, journal))
 
 
 def _needle(server: FaultyServer, file: Path, seed: int) -> Observed:
@@ -116,9 +117,19 @@ def _repeat(server: FaultyServer, file: Path, _: int) -> Observed:
 
 
 def _speed(server: FaultyServer, file: Path, _: int) -> Observed:
-    """Paced slowly enough for a busy machine, and without the client's own check, which is another test."""
-    kinds = ("narrative", "copy")
-    plan = SpeedPlan((1, 2), 2, 48, ("greedy",), (256,), 1, kinds, warm_up_least=2, warm_up_most=2, settle_share=1.0)
+    """The client itself is not checked here: `selftest --client-overhead` does that, alone on the machine."""
+    plan = SpeedPlan(
+        concurrencies=(1, 2),
+        rounds=2,
+        max_tokens=64,
+        samplers=("greedy",),
+        prefill_tokens=(300,),
+        prefill_rounds=2,
+        prompts=("narrative", "copy"),
+        warm_up_least=2,
+        warm_up_most=2,
+        settle_share=1.0,
+    )
     with Journal(file) as journal:
         return _reported(run_speed(identify(_endpoint(server), None), plan, journal, gap_error=lambda *_: 0.0))
 

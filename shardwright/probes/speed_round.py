@@ -169,7 +169,7 @@ def _judge_decode(record: Record) -> TrialOutcome:
         return TrialOutcome("SHORT", f"an answer has {short[0]} tokens, not {wanted}: the server ends it by itself")
     begin, end = window_of(streams)
     if end <= begin or any(len(_inside(stream, begin, end)) < 2 for stream in streams):
-        return TrialOutcome("NO_OVERLAP", "the streams were never all active at the same time")
+        return TrialOutcome("NO_OVERLAP", "the streams were never all active at a time, or everything came at once")
     counters = record.get("metrics") or {}
     drafts = counters.get("drafts")
     if drafts:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.mutation.catalogue import Module, Mutant
-from tests.mutation.trial import SURVIVED, Tell, Trial, own_folder, passes, run_all, survives
+from tests.mutation.trial import KILLED, SURVIVED, Tell, Trial, own_folder, passes, run_all, survives
 
 # What a test of other processes does; it would outlive the mutant or run without it.
 LEAVES_PROCESS = frozenset(
@@ -88,6 +88,11 @@ class SharedSession:
         self.measured: list[Measured] = []
         self.trials: list[Trial] = []
         self.unfit: list[str] = []
+        self.broken = ""
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.unfit.append(report.nodeid)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         free_ports()
@@ -99,14 +104,20 @@ class SharedSession:
 
         def work(number: int, folder: Path, tell: Tell) -> int:
             mutant = self._mutants[number]
+            able = order.of(mutant)
+            if not able:
+                return SURVIVED
             own_folder(session.config, folder)
             _put(mutant, self._modules[mutant.name], functions)
-            return survives(((test, items[test], self.measured[test].seconds) for test in order.of(mutant)), tell)
+            return survives(((test, items[test], self.measured[test].seconds) for test in able), tell)
 
-        for trial in run_all(range(len(self._mutants)), work, self._jobs, self._scratch):
-            self.trials.append(trial)
-            if not trial.survived and trial.test >= 0:
-                order.note(self._mutants[trial.mutant], trial.test)
+        try:
+            for trial in run_all(range(len(self._mutants)), work, self._jobs, self._scratch):
+                self.trials.append(trial)
+                if not trial.survived and trial.test >= 0:
+                    order.note(self._mutants[trial.mutant], trial.test)
+        except RuntimeError as error:
+            self.broken = str(error)
         return True
 
     def _measure(self, items: Sequence[pytest.Item]) -> list[pytest.Item]:
@@ -129,21 +140,22 @@ class SharedSession:
 
 
 class OwnSession:
-    """A plugin: some tests in an order of our own; `status` tells whether all of them passed."""
+    """A plugin: some tests in an order of our own. `status` is None where they could not even be started."""
 
     def __init__(self, tests: Mapping[str, tuple[int, float]], folder: Path, tell: Tell) -> None:
         """`tests`: node to its number and usual seconds, in the order in which they run."""
         self._tests, self._folder, self._tell = tests, folder, tell
-        self.survived = False
+        self.status: int | None = None
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
+            self.status = KILLED
             return True
         free_ports()
         own_folder(session.config, self._folder)
         items = {item.nodeid: item for item in session.items}
         tests = ((number, items[node], usual_s) for node, (number, usual_s) in self._tests.items())
-        self.survived = survives(tests, self._tell) == SURVIVED
+        self.status = survives(tests, self._tell)
         return True
 
 

@@ -92,8 +92,8 @@ class Module:
 def modules(package: Path, folders: Sequence[str], tests: Sequence[Path]) -> list[Module]:
     """The modules of some folders of a package, each shown by its path from there; `tests` may import them."""
     imported: dict[str, set[str]] = {}
-    for folder in (package, *tests):
-        for file in folder.rglob("*.py"):
+    for place in (package, *tests):
+        for file in place.rglob("*.py") if place.is_dir() else [place]:
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.ImportFrom) and node.module:
                     imported.setdefault(node.module, set()).update(alias.name for alias in node.names)

@@ -18,11 +18,11 @@ import pytest
 
 from tests.mutation.bench import Measured, Order, OwnSession, SharedSession
 from tests.mutation.catalogue import Module, Mutant
-from tests.mutation.trial import KILLED, SURVIVED, CheapReports, Tell, Trial, run_all
+from tests.mutation.trial import BROKEN, KILLED, SURVIVED, CheapReports, Tell, Trial, run_all
 
 OUTSIDE_TIERS = "not (docker or vllm or browser or slow or gpu)"
 # A mutant that needs a session of its own meets the likeliest tests first, since collecting all takes longer than they.
-FIRST_TESTS = 25
+FIRST_TESTS = 12
 
 
 class Result(NamedTuple):
@@ -39,7 +39,10 @@ class Result(NamedTuple):
 
 
 def judge(modules: Sequence[Module], mutants: Sequence[Mutant], root: Path, tests: Sequence[str], jobs: int) -> Result:
-    """Which of `mutants` survive the tests at the paths `tests` below `root`. The product must not be imported yet."""
+    """Which of `mutants` survive the tests at the paths `tests` below `root`. The product must not be imported yet.
+
+    RuntimeError where a mutant could not be judged.
+    """
     by_name = {module.name: module for module in modules}
     inside = [mutant for mutant in mutants if mutant.scope or mutant.constant]
     anew = [mutant for mutant in mutants if not (mutant.scope or mutant.constant)]
@@ -56,9 +59,11 @@ def judge(modules: Sequence[Module], mutants: Sequence[Mutant], root: Path, test
     )
     with tempfile.TemporaryDirectory() as scratch:
         shared = SharedSession(modules, inside, jobs, Path(scratch))
-        measured, trials, unfit = _in_child(
-            lambda: (_pytest(root, tests, shared), (shared.measured, shared.trials, shared.unfit))[1]
+        measured, trials, unfit, broken = _in_child(
+            lambda: (_pytest(root, tests, shared), (shared.measured, shared.trials, shared.unfit, shared.broken))[1]
         )
+        if len(trials) != len(inside):
+            raise RuntimeError(f"not every mutant was judged: {broken or 'the tests could not be collected'}")
         order = Order(measured)
 
         def work(number: int, folder: Path, tell: Tell) -> int:
@@ -77,20 +82,23 @@ def judge(modules: Sequence[Module], mutants: Sequence[Mutant], root: Path, test
     return Result(tuple(judged), tuple(measured), tuple(unfit))
 
 
-def _pytest(root: Path, tests: Sequence[str], plugin: object) -> None:
+def _pytest(root: Path, tests: Sequence[str], plugin: object) -> int:
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(silence, stream)
     os.chdir(root)
     options = ["-p", "_hypothesis_pytestplugin", "--hypothesis-profile=mutation", "--assert=plain", "--capture=no"]
-    pytest.main([*tests, f"--rootdir={root}", "-m", OUTSIDE_TIERS, *options], plugins=[plugin, CheapReports()])
+    return pytest.main([*tests, f"--rootdir={root}", "-m", OUTSIDE_TIERS, *options], plugins=[plugin, CheapReports()])
 
 
 def _own_session(root: Path, measured: Sequence[Measured], some: Sequence[int], folder: Path, tell: Tell) -> int:
     wanted = {measured[number].node: (number, measured[number].seconds) for number in some}
     session = OwnSession(wanted, folder, tell)
-    _pytest(root, sorted({measured[number].file for number in some}), session)
-    return SURVIVED if session.survived else KILLED
+    code = _pytest(root, sorted({measured[number].file for number in some}), session)
+    if session.status is None:
+        # A module that cannot be imported any more stops the collection, or already the conftest files.
+        return KILLED if code in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.USAGE_ERROR) else BROKEN
+    return session.status
 
 
 def _in_child(work: Callable[[], Any]) -> Any:

@@ -8,6 +8,7 @@ import resource
 import signal
 import struct
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,8 @@ import pytest
 from _pytest.runner import runtestprotocol
 from _pytest.tmpdir import TempPathFactory
 
-SURVIVED, KILLED = 0, 1
+# Exit statuses of a child. What is neither, and no death by a signal, is a fault of this tool and no verdict.
+SURVIVED, KILLED, BROKEN = 0, 1, 3
 # An endless loop ends after this much processor time; a test may take this many times what it usually takes.
 LEAST_TIME_S, TIMES = 2.0, 20.0
 WALL_TIME_S = 120
@@ -81,25 +83,33 @@ def run_all(mutants: Sequence[int], work: Work, jobs: int, scratch: Path) -> Ite
         while waiting and lanes:
             lane, mutant = lanes.pop(), waiting.pop()
             struct.pack_into("i", notes, 4 * lane, -1)
-            child = _start(lambda tell, m=mutant, at=lane: work(m, scratch / f"lane{at}", tell), notes, lane)  # type: ignore[misc]
+            child = _start(work, mutant, scratch, notes, lane)
             running[child] = (mutant, lane, time.perf_counter())
         child, status = os.wait()
         mutant, lane, started = running.pop(child)
         lanes.append(lane)
         (test,) = struct.unpack_from("i", notes, 4 * lane)
-        survived = os.WIFEXITED(status) and os.WEXITSTATUS(status) == SURVIVED
-        yield Trial(mutant, survived, test, time.perf_counter() - started)
+        verdict = os.WEXITSTATUS(status) if os.WIFEXITED(status) else KILLED
+        if verdict not in (SURVIVED, KILLED):
+            raise RuntimeError(f"mutant {mutant} could not be judged: {_error_file(scratch, lane).read_text()}")
+        yield Trial(mutant, verdict == SURVIVED, test, time.perf_counter() - started)
 
 
-def _start(work: Callable[[Tell], int], notes: mmap.mmap, lane: int) -> int:
+def _start(work: Work, mutant: int, scratch: Path, notes: mmap.mmap, lane: int) -> int:
     child = os.fork()
     if child:
         return child
-    status = KILLED
+    status = BROKEN
     try:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + EXTRA_MEMORY_BYTES, resource.RLIM_INFINITY))
         signal.setitimer(signal.ITIMER_REAL, WALL_TIME_S)
-        status = work(lambda test: struct.pack_into("i", notes, 4 * lane, test))
+        status = work(mutant, scratch / f"lane{lane}", lambda test: struct.pack_into("i", notes, 4 * lane, test))
+    except BaseException:
+        _error_file(scratch, lane).write_text(traceback.format_exc())
     finally:
         os._exit(status)
+
+
+def _error_file(scratch: Path, lane: int) -> Path:
+    return scratch / f"lane{lane}.error"

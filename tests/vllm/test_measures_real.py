@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shardwright.cli import probe_speed
 from shardwright.cli.main import run as deploy
 from shardwright.probes.journal import Journal
 from shardwright.probes.quality import report_from, run_quality
@@ -56,11 +57,13 @@ def test_speed_alone_and_at_four(server: Server, tmp_path: Path) -> None:
         report = run_speed(server, PLAN, journal, gap_error=lambda *_: 0.0)
     # Gaps of a tiny model on a shared CPU may come bunched; counts and classes must be right all the same.
     assert report.verdict in ("PASS", "INCONCLUSIVE"), report.reasons
-    assert set(report.classes) <= {"OK", "TOO_FAST"}, report.reasons
+    assert set(report.classes) <= {"OK", "TOO_FAST", "NO_OVERLAP"}, report.reasons
     one, four, prefill = report.numbers["rows"]
-    assert (one["accept_len"], four["accept_len"], one["rounds"], four["rounds"]) == (None, None, 2, 2)
-    assert one["tok_s"] == pytest.approx(1000 / one["token_ms"], rel=0.05)
-    assert four["tok_s"] > 0
+    assert (one["accept_len"], four["accept_len"]) == (None, None)
+    assert (one["rounds"] + one["lost"], four["rounds"] + four["lost"]) == (2, 2)
+    if one["rounds"]:
+        assert one["tok_s"] > 0
+        assert one["step_ms"] == one["token_ms"]
     assert prefill["prompt_tokens"] is None or prefill["prompt_tokens"] == pytest.approx(512, rel=0.1)
 
 
@@ -80,8 +83,10 @@ def test_the_commands_say_it_by_their_exit_status(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    plan = SpeedPlan((1, 4), 1, 256, ("greedy",), (), 0, prompts=("narrative",), warm_up_least=1, warm_up_most=1)
+    monkeypatch.setattr(probe_speed, "_PLANS", {"quick": lambda **_: plan})
     at = ["--base-url", server.endpoint.base_url]
-    assert deploy(["quality", *at, "--engine-only"]) == 0
+    assert deploy(["quality", *at, "--engine-only", "--skip", "reasoning", "--skip", "responses"]) == 0
     capsys.readouterr()
     assert deploy(["speed", *at, "--quick", "--json"]) in (0, 3)
     content = json.loads(capsys.readouterr().out)

@@ -35,7 +35,8 @@ def test_the_counter_example_has_the_fewest_missed_layers_on_the_most_even_split
     assert counter_example(GLM, 78, 2) == CounterExample((45, 33), (45,), (45,))
     assert counter_example(IndexRule(freq=1), 78, 2) is None
     assert counter_example(GLM, 78, 1) is None
-    assert counter_example(IndexRule(freq=3, offset=2), 9, 3) == CounterExample((5, 3, 1), (5, 8), (5, 8))
+    # Full layers of nine: 0, 1, 4 and 7; an even split in three flips 3 and 6.
+    assert counter_example(IndexRule(freq=3, offset=2), 9, 3) == CounterExample((5, 3, 1), (5, 6, 8), (5, 8))
 
 
 def test_the_layers_that_compute_their_own_index_by_stage() -> None:

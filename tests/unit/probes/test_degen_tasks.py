@@ -14,7 +14,7 @@ from shardwright.errors import UsageError
 from shardwright.probes import abort_check, classify
 from shardwright.probes.degen import run_degen
 from shardwright.probes.degen_control import control_file, control_trials
-from shardwright.probes.degen_plan import DegenPlan, long_plan, short_plan
+from shardwright.probes.degen_plan import DegenPlan, full_plan, long_plan, short_plan
 from shardwright.probes.degen_report import failing_trials, judge_trial, report_from
 from shardwright.probes.faulty.server import FaultyServer
 from shardwright.probes.journal import Journal, Record
@@ -65,6 +65,9 @@ def test_long_texts_are_long_and_may_end_at_their_limit(healthy: Path) -> None:
     assert {one["class"] for one in longs} == {"OK"}
     assert len(LONG) == len({prompt.id for prompt in LONG})
     assert long_plan().long_max_tokens >= 4096
+    # A short context leaves less; asking for more would be refused.
+    assert long_plan(max_model_len=2048).long_max_tokens == 2048 - 512
+    assert full_plan(SHORT, 1_000_000).long_max_tokens == 8192
 
 
 def test_a_fault_that_only_long_texts_show(tmp_path: Path) -> None:

@@ -261,6 +261,29 @@ def test_json_that_a_weak_model_fills_with_blanks_blames_no_engine(healthy: dict
     assert judge_trial(cut(healthy["json-schema"], content='{"unit": "cel')).outcome == "BUDGET"
 
 
+def test_a_refusal_is_quoted(healthy: dict[str, Trial]) -> None:
+    trial = copy.deepcopy(healthy["responses-turn-two"])
+    refused(1)(trial["exchanges"])
+    assert judge_trial(trial).detail == "request 2 to /v1/responses was refused: validation error"
+
+
+def test_an_id_with_one_letter_more_or_less_is_wrong(healthy: dict[str, Trial]) -> None:
+    for change in (lambda text: text.replace("\n", "x\n", 1), lambda text: text[1:]):
+        trial = copy.deepcopy(healthy["echo-c1"])
+        answer = message(trial["exchanges"][0])
+        answer["content"] = change(answer["content"])
+        judgement = judge_trial(trial)
+        assert judgement.outcome == "FAIL"
+        assert "1 of 8 ids" in judgement.detail
+
+
+def test_calls_that_are_lost_in_both_ways_are_seen_by_the_finish_reason(healthy: dict[str, Trial]) -> None:
+    trial = copy.deepcopy(healthy["tool-no-arguments"])
+    message(trial["exchanges"][0])["tool_calls"] = []
+    drop_streamed_calls(trial["exchanges"])
+    assert "there is no call" in judge_trial(trial).detail
+
+
 def test_tool_markup_in_the_content_names_the_parser(healthy: dict[str, Trial]) -> None:
     trial = copy.deepcopy(healthy["tool-auto"])
     message(trial["exchanges"][0]).update(content="<tool_call>get_weather<arg_key>city</arg_key>", tool_calls=[])

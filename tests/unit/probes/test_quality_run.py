@@ -38,6 +38,7 @@ def test_a_healthy_server_passes_every_check(tmp_path: Path) -> None:
     report = ask("healthy", tmp_path / "t.jsonl")
     assert (report.verdict, report.reasons, report.exit_code) == ("PASS", (), ExitCode.OK)
     assert report.classes == {"PASS": len(PLAN.trials())}
+    assert report.numbers["tool_calls"] == {"trials": 1, "wrong": 0, "upper_bound": pytest.approx(0.95)}
     assert report.numbers["echo"]["echo-c8"] == {"ids": 32, "wrong": 0, "upper_bound": pytest.approx(0.0894, abs=1e-4)}
 
 

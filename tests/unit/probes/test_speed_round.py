@@ -213,6 +213,19 @@ def test_a_warm_up_ends_when_two_medians_agree() -> None:
     assert not settled([10.0], 0.02)
 
 
+def test_a_warm_up_that_never_settled_proves_nothing() -> None:
+    record = decode([stream(0.02, 50)]) | {"warm_up": {"steps_ms": [9, 12, 9], "settled": False}}
+    found = report(record)
+    assert found.verdict == "INCONCLUSIVE"
+    assert "did not settle" in found.reasons[0]
+
+
+def test_a_few_drafts_are_no_noise_yet() -> None:
+    few = drafted(first=0.0, drafts=5) | {"streams": [stream(0.02, 5, tokens=3)], "max_tokens": 16, "made": 16}
+    few["metrics"] = few["metrics"] | {"generation_tokens": 16}
+    assert report(few).verdict == "INCONCLUSIVE"
+
+
 def test_rows_are_flat_and_json() -> None:
     rows = rows_of([drafted(number=n) for n in range(3)] + [prefill()])
     assert [row["test"] for row in rows] == ["decode", "prefill"]

@@ -6,10 +6,15 @@ import os
 import signal
 import sys
 import threading
+import time
 
 
 def main() -> None:
-    from shardwright.probes.faulty.server import FaultyServer
+    from dataclasses import replace
+
+    from shardwright.probes.faulty import server
+    from shardwright.probes.faulty.behaviour import HEALTHY
+    from shardwright.probes.faulty.generated import Scores
 
     arguments = dict(zip(sys.argv[2:], sys.argv[3:], strict=False))
     mode = os.environ.get("STUB_MODE", "healthy")
@@ -17,9 +22,13 @@ def main() -> None:
     if mode == "dies":
         print("RuntimeError: Engine core initialization failed.", flush=True)
         sys.exit(1)
+    if mode == "boot-weights":
+        # Memory as this boot found it: another model on each, the same within one.
+        found = Scores(skew=time.time_ns() % 1_000_000 + 1)
+        server.behaviour_of = lambda _: replace(HEALTHY, scores=lambda *_: found)
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    with FaultyServer(mode, port=int(arguments["--port"])):
+    with server.FaultyServer(mode, port=int(arguments["--port"])):
         print("INFO:     Application startup complete.", flush=True)
         ended.wait()
 
