@@ -112,6 +112,45 @@ def patch_check(record: Record) -> str:
     return "\n".join([counts, "", *head, *rows])
 
 
+def client(record: Record) -> str:
+    def cells(row: Record | None) -> str:
+        if row is None:
+            return "| | | "
+        return f"| {100 * row['median']:.1f} % | {100 * row['p95']:.0f} % | {row['ttft_ms']:.0f} "
+
+    rows = [
+        f"| {row['streams']} | {row['period_ms']:g} {cells(row['own'])}{cells(row['vllm_bench'])}|"
+        for row in record["rows"]
+    ]
+    return "\n".join(
+        [
+            f"Python {record['python']}, {record['machine']}, shared (load {record['load']}), {record['rounds']} "
+            f"rounds, {record['events']} events a stream; the mock runs on the same cores.",
+            "",
+            "| streams | period, ms | own: median gap error | 95th percentile | TTFT, ms "
+            "| `vllm bench serve`: median gap error | 95th percentile | TTFT, ms |",
+            "|---|---|---|---|---|---|---|---|",
+            *rows,
+        ]
+    )
+
+
+def detector(record: Record) -> str:
+    rows = [
+        f"| {row['tokens']:,} | {row['us_per_token']} | {row['over_words']} | {row['over_json']} |"
+        for row in record["rows"]
+    ]
+    return "\n".join(
+        [
+            f"Python {record['python']}, {record['machine']}, {record['rounds']} rounds, CPU time.",
+            "",
+            "| tokens | µs a token | over cutting the text into words | over reading its JSON events |",
+            "|---|---|---|---|",
+            *rows,
+        ]
+    )
+
+
 def text(record: Record) -> str:
     return f"```\n{record['text'].rstrip()}\n```"
 
@@ -122,6 +161,8 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "virtual_tp": virtual_tp,
     "flashinfer": flashinfer,
     "patch_check": patch_check,
+    "client": client,
+    "detector": detector,
     "text": text,
 }
 

@@ -18,9 +18,21 @@ step "$venv/bin/ruff" check .
 step "$venv/bin/ruff" format --check .
 step "$venv/bin/mypy"
 step "$venv/bin/lint-imports" --no-logo
-status=0
-step "$venv/bin/pytest" --durations=5 "$@" || status=$?
-if [ "$status" = 5 ]; then
-    printf 'tests: none was found; a run without tests proves nothing\n' >&2
+# Quick tests share the cores; engines, containers, browsers and measurements get the machine to themselves.
+tiers='docker or vllm or browser or slow'
+failed=0
+tests() {
+    local status=0
+    step "$venv/bin/pytest" --durations=5 "$@" || status=$?
+    if [ "$status" = 5 ]; then
+        printf 'tests: none was found; a run without tests proves nothing\n' >&2
+    fi
+    [ "$status" = 0 ] || failed=$status
+}
+if [ "$#" != 0 ]; then
+    tests "$@"
+else
+    tests -m "not ($tiers)" --numprocesses auto --dist loadfile
+    tests -m "$tiers"
 fi
-exit "$status"
+exit "$failed"

@@ -7,6 +7,7 @@ the true orphans by luck; on a split that crosses a full layer it does not (fiel
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -25,8 +26,7 @@ class CounterExample(Struct, frozen=True):
 
 def even_intervals(num_layers: int, stages: int) -> tuple[tuple[int, int], ...]:
     """The layers [first, end) of each rank as `rank * layers // ranks` has them."""
-    edges = [rank * num_layers // stages for rank in range(stages + 1)]
-    return tuple((edges[rank], edges[rank + 1]) for rank in range(stages))
+    return tuple(pairwise(rank * num_layers // stages for rank in range(stages + 1)))
 
 
 def missed_orphans(rule: IndexRule, partition: Sequence[int]) -> tuple[int, ...]:

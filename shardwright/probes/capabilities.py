@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardwright.probes.metrics import read_metrics
-from shardwright.probes.wire import HttpReply, TransportError, get, post_json
-
-if TYPE_CHECKING:
-    from shardwright.probes.server import Server
+from shardwright.probes.wire import Endpoint, HttpReply, TransportError, get, post_json
 
 _WORD = "Hello"
 _TOOL = {
@@ -50,14 +47,14 @@ class Capabilities:
     """Longest prompt and answer together, tokens."""
 
 
-def detect(server: Server) -> Capabilities:
+def detect(endpoint: Endpoint, model: str, version: str | None) -> Capabilities:
     """Ask once; `Server.capabilities` keeps the answer. Raises TransportError where the server cannot be reached."""
-    common = {"model": server.model, "max_tokens": 1, "temperature": 0, "seed": 0, "stream": False}
+    common = {"model": model, "max_tokens": 1, "temperature": 0, "seed": 0, "stream": False}
     prompt: dict[str, Any] = common | {"prompt": _WORD}
     chat: dict[str, Any] = common | {"messages": [{"role": "user", "content": _WORD}]}
 
     def ask(path: str, body: dict[str, Any], **fields: Any) -> dict[str, Any] | None:
-        return _content(_post(server, path, body | fields))
+        return _content(_post(endpoint, path, body | fields))
 
     def completion(**fields: Any) -> dict[str, Any] | None:
         return _choice(ask("/v1/completions", prompt, **fields))
@@ -69,7 +66,7 @@ def detect(server: Server) -> Capabilities:
     # Where only chat is served, what it takes stands for the server.
     either = completion if plain is not None else chatted
     ids = either(return_token_ids=True)
-    tokens = ask("/tokenize", {"model": server.model, "prompt": _WORD})
+    tokens = ask("/tokenize", {"model": model, "prompt": _WORD})
     return Capabilities(
         completions=plain is not None,
         chat=chat_plain is not None,
@@ -80,34 +77,34 @@ def detect(server: Server) -> Capabilities:
         prompt_logprobs=_has(completion(prompt_logprobs=1), "prompt_logprobs"),
         logprobs=_has(completion(logprobs=1), "logprobs") or _has(chatted(logprobs=True, top_logprobs=1), "logprobs"),
         tools=chatted(tools=[_TOOL], tool_choice="auto") is not None,
-        responses=_responds(server),
-        metrics=read_metrics(server.endpoint) is not None,
-        version=server.version,
-        max_model_len=max_model_len(server),
+        responses=_responds(endpoint, model),
+        metrics=read_metrics(endpoint) is not None,
+        version=version,
+        max_model_len=max_model_len(endpoint, model),
     )
 
 
-def max_model_len(server: Server) -> int | None:
+def max_model_len(endpoint: Endpoint, model: str) -> int | None:
     """The limit that /v1/models states for the served model, tokens. Raises TransportError."""
-    content = _content(get(server.endpoint, "/v1/models"))
+    content = _content(get(endpoint, "/v1/models"))
     data = (content or {}).get("data")
     for entry in data if isinstance(data, list) else ():
-        if isinstance(entry, dict) and entry.get("id") == server.model:
+        if isinstance(entry, dict) and entry.get("id") == model:
             limit = entry.get("max_model_len")
             return limit if isinstance(limit, int) else None
     return None
 
 
-def _responds(server: Server) -> bool:
-    body = {"model": server.model, "input": _WORD, "max_output_tokens": 16, "temperature": 0, "store": False}
-    content = _content(_post(server, "/v1/responses", body))
+def _responds(endpoint: Endpoint, model: str) -> bool:
+    body = {"model": model, "input": _WORD, "max_output_tokens": 16, "temperature": 0, "store": False}
+    content = _content(_post(endpoint, "/v1/responses", body))
     return isinstance((content or {}).get("output"), list)
 
 
-def _post(server: Server, path: str, body: dict[str, Any]) -> HttpReply | None:
+def _post(endpoint: Endpoint, path: str, body: dict[str, Any]) -> HttpReply | None:
     """The reply; None for one that came broken. A server that nobody can reach is an error."""
     try:
-        return post_json(server.endpoint, path, body)
+        return post_json(endpoint, path, body)
     except TransportError as error:
         if error.kind in ("connect", "timeout"):
             raise

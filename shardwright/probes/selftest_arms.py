@@ -92,7 +92,7 @@ def _needle(server: FaultyServer, file: Path, seed: int) -> Observed:
 
 
 def _quality(server: FaultyServer, file: Path, _: int) -> Observed:
-    plan = QualityPlan(echo_trials=4, tool_trials=1, max_tokens=600)
+    plan = QualityPlan(echo_trials=8, tool_trials=1, max_tokens=600)
     with Journal(file) as journal:
         report = run_quality(identify(_endpoint(server), None), plan, journal)
     failed = (row["trial"].partition("#")[0] for row in report.numbers["checks"] if row["class"] == "FAIL")

@@ -29,7 +29,7 @@ class Server:
     @cached_property
     def capabilities(self) -> Capabilities:
         """What it can be asked; found out on first use. Raises TransportError."""
-        return detect(self)
+        return detect(self.endpoint, self.model, self.version)
 
     def record(self) -> dict[str, str | None]:
         """Who it is, for records."""

@@ -11,7 +11,7 @@ from typing import Any
 from shardwright.probes.journal import Record
 from shardwright.probes.pool import finished_trials, lost_trials
 from shardwright.probes.report import ProbeReport, Verdict
-from shardwright.probes.speed_round import BUNCHED_LIMIT, Measured, judge_trial, measure, prefill_tok_s
+from shardwright.probes.speed_round import BUNCHED_LIMIT, BUNCHED_USELESS, Measured, judge_trial, measure, prefill_tok_s
 from shardwright.probes.stats import clopper_pearson_upper
 
 PROBE = "speed"
@@ -102,9 +102,8 @@ def _weak_points(rows: Sequence[Row], trials: Mapping[str, Record]) -> list[str]
     for row in rows:
         if row["settled"] is False:
             points.append(f"{_name(row)}: the warm-up did not settle, other rounds would give other numbers")
-        if row["bunched"] is not None and row["bunched"] > BUNCHED_LIMIT:
-            share = 100 * row["bunched"]
-            points.append(f"{_name(row)}: {share:.0f} % of the events came bunched, so their gaps say nothing")
+        if row["bunched"] is not None and row["bunched"] > BUNCHED_USELESS:
+            points.append(f"{_name(row)}: {100 * row['bunched']:.0f} % of the events came bunched")
     return points
 
 
@@ -148,12 +147,14 @@ def _bound(row: Row) -> float:
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
+    bunched = [row for row in rows if row["bunched"] is not None and row["bunched"] > BUNCHED_LIMIT]
+    told = [f"{_name(row)}: {100 * row['bunched']:.0f} % of the events came bunched, so no ITL" for row in bunched]
     single = [row for row in rows if row["test"] == "decode" and row["concurrency"] == 1 and row["tok_s"]]
     return [
         f"{_name(row)}: {row['tok_s']:.1f} tok/s, step {row['step_ms']:.2f} ms"
         + (f", acceptance length {row['accept_len']:.2f}" if row["accept_len"] else "")
         for row in single
-    ]
+    ] + told
 
 
 def _name(row: Row) -> str:

@@ -20,6 +20,8 @@ STEPS_TOLERANCE = 0.02
 """How far two counts of the same steps may be apart."""
 BUNCHED_LIMIT = 0.05
 """Above this share of bunched gaps a gap says nothing about the server."""
+BUNCHED_USELESS = 0.25
+"""Above this share the window is cut by chance, so rates and steps say nothing either."""
 CLIENT_LIMIT = 0.05
 """Above this median error of a gap, as a share of the period, the client is what is measured."""
 

@@ -121,7 +121,7 @@ _MODEL_FAULTS = (
         "ties in the index are broken by chance: the same long request gives two answers",
         "vllm-project/vllm#50576",
         Behaviour(
-            script=m.when(m.past_index, m.sometimes(0.4, lambda t, s: m.other_way(m.invented_code(t, s), s))),
+            script=m.when(m.past_index, m.sometimes(0.7, lambda t, s: m.other_way(m.invented_code(t, s), s))),
             scores=m.unstable_past_index,
         ),
     ),
@@ -129,7 +129,7 @@ _MODEL_FAULTS = (
         "lost-characters",
         "copied ids lose a character, more often under load",
         "vllm-project/vllm#53257",
-        Behaviour(script=m.drop_characters),
+        Behaviour(script=m.drop_characters, least_s=0.02),
     ),
     Fault(
         "long-loops",

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import UNASKED, Stage
+from campaign_stage import UNASKED, Stage
 from deploy_cli_process import Killable
 
 from shardwright.campaign.evidence import SEAL, digest_of, file_hashes

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Stage
+from campaign_stage import Stage
 from deploy_cli_process import Killable
 
 OTHER = {"served_model_name": "faulty-model", "max_model_len": 4096}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import UNASKED, Stage
+from campaign_stage import UNASKED, Stage
 from deploy_cli_process import Killable
 
 ASKED = {"not_applicable": {name: "not what this test is about" for name in UNASKED if name != "repeat"}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from conftest import Stage
+from campaign_stage import Stage
 from deploy_cli_process import Killable
 
 

@@ -7,6 +7,7 @@ import pytest
 from shardwright.facts.model import IndexRule
 from shardwright.plan.interval_gate import (
     CounterExample,
+    _uneven_splits,
     counter_example,
     even_intervals,
     missed_orphans,
@@ -37,6 +38,21 @@ def test_the_counter_example_has_the_fewest_missed_layers_on_the_most_even_split
     assert counter_example(GLM, 78, 1) is None
     # Full layers of nine: 0, 1, 4 and 7; an even split in three flips 3 and 6.
     assert counter_example(IndexRule(freq=3, offset=2), 9, 3) == CounterExample((5, 3, 1), (5, 6, 8), (5, 8))
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "splits"),
+    [
+        (7, 3, [(3, 2, 2), (4, 2, 1)]),
+        (8, 3, [(3, 3, 2), (4, 3, 1)]),
+        (5, 2, [(3, 2), (4, 1)]),
+        (4, 1, []),
+    ],
+)
+def test_layers_are_moved_from_the_last_stage_to_the_first(
+    layers: int, stages: int, splits: list[tuple[int, ...]]
+) -> None:
+    assert list(_uneven_splits(layers, stages)) == splits
 
 
 def test_the_layers_that_compute_their_own_index_by_stage() -> None:

@@ -15,6 +15,10 @@ GQA = AttentionFacts("gqa", num_kv_heads=4, head_dim=128)
 SPARSE = AttentionFacts("sparse-mla", latent_dim=512, rope_dim=64, index_head_dim=128)
 
 
+def test_a_cache_nobody_asks_anything_of_is_the_engines_own() -> None:
+    assert CacheSettings("0.30.0", "cuda", "auto", "auto", None, 1, None, True) == CUDA
+
+
 @pytest.mark.parametrize("name", ["fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc"])
 def test_every_name_of_fp8_is_one_byte(name: str) -> None:
     assert page_rule(GQA, replace(CUDA, kv_dtype=name)) == PageRule(4 * 2 * 128, 0, 16)

@@ -6,7 +6,7 @@ import pytest
 from planning_samples import GLM_RULE, plain_pages
 
 from shardwright.facts.weights import LayerBytes, WeightFacts
-from shardwright.plan.kv_pages import CacheSettings, PageRule
+from shardwright.plan.kv_pages import PageRule
 from shardwright.plan.kv_pool import (
     PoolSettings,
     logged_tokens,
@@ -101,7 +101,6 @@ def test_without_indexers_no_layer_is_an_orphan_or_made_to_compute() -> None:
 
 
 def test_the_defaults_are_the_engines_own() -> None:
-    assert CacheSettings("0.30.0", "cuda") == CacheSettings("0.30.0", "cuda", "auto", "auto", None, 1, None, True)
     assert PoolSettings() == PoolSettings(None, 1, 0, 1, None)
 
 

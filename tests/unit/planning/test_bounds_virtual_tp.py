@@ -142,6 +142,20 @@ def test_the_memory_of_a_rank_to_the_byte(sizes: ModelSizes, expected: tuple[int
     assert make_plan(sizes, 3, ALIGNMENT, replicated_bytes=7).memory.known == sum(expected[2:6]) + 7
 
 
+def test_the_sidecar_says_what_the_patch_reads() -> None:
+    assert make_plan(SIZES, 3, ALIGNMENT).sidecar_entry() == {
+        "schema": 1,
+        "tp_size": 3,
+        "axes": {
+            "attention_heads": [8, 12],
+            "output_groups": [4, 6],
+            "routed_intermediate": [256, 288],
+            "shared_intermediate": [256, 384],
+            "vocabulary": [1000, 1152],
+        },
+    }
+
+
 def test_only_the_ratio_that_nobody_uses_is_not_needed() -> None:
     plan = make_plan(SIZES, 3, ALIGNMENT)
     traps = [(ratio.tensor, ratio.axis, ratio.padded) for ratio in plan.ratios if not ratio.needed]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from shardwright.probes.capabilities import detect
 from shardwright.probes.client import GREEDY, Answer, Request, complete, stream
 from shardwright.probes.faulty.asked import read_request
 from shardwright.probes.faulty.behaviour import Sizes
@@ -59,7 +58,7 @@ def test_a_healthy_server_passes_every_smoke_check(healthy: FaultyServer) -> Non
 
 
 def test_a_healthy_server_can_do_everything(healthy: FaultyServer) -> None:
-    found = detect(identify(endpoint(healthy), None))
+    found = identify(endpoint(healthy), None).capabilities
     missing = [name for name in found.__dataclass_fields__ if not getattr(found, name)]
     assert missing == []
 

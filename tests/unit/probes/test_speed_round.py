@@ -164,6 +164,18 @@ def test_bunched_events_give_no_gaps_and_no_pass() -> None:
     assert report(decode([bunched])).verdict == "INCONCLUSIVE"
 
 
+def test_a_few_bunched_events_cost_the_gaps_and_nothing_else() -> None:
+    record = decode([stream(0.02, 60)])
+    for n in range(5, 60, 10):
+        record["streams"][0]["events"][n][0] = record["streams"][0]["events"][n + 1][0] - 0.001
+    (row,) = rows_of([record])
+    assert 0.05 < row["bunched"] < 0.25
+    assert row["itl_ms_p50"] is None
+    found = report(record)
+    assert found.verdict == "PASS"
+    assert "no ITL" in found.reasons[-1]
+
+
 def test_a_client_that_cannot_keep_up_gives_no_times() -> None:
     check = {"kind": "trial", "trial": "self-check/c1", "class": "OK", "test": "self-check", "concurrency": 1}
     trials = decode([stream(0.02, 50)]), check | {"gap_error": 0.2, "period_s": 0.02, "events": 50}
