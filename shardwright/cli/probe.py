@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from shardwright.campaign.request import prepare
 from shardwright.cli.common import Target, layout_options, target_server
 from shardwright.cli.probe_common import (
     COLOURS,
@@ -26,7 +27,7 @@ from shardwright.cli.probe_common import (
 from shardwright.errors import UsageError
 from shardwright.probes.client import Api
 from shardwright.probes.degen import run_degen
-from shardwright.probes.degen_control import control_file, server_fingerprint
+from shardwright.probes.degen_control import control_file, keep_control, server_fingerprint
 from shardwright.probes.degen_plan import BOUNDED_MAX_TOKENS, DegenPlan, full_plan
 from shardwright.probes.degen_report import failing_trials
 from shardwright.probes.journal import Journal, Record
@@ -82,7 +83,11 @@ def smoke(
 @click.option("--prompt", "prompts", multiple=True, metavar="TEXT", help="Ask this instead; may be repeated.")
 @click.option("--api", type=click.Choice(["chat", "completions"]), help="Which interface to ask.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Where an answer counts as endless.")
-@click.option("--control", metavar="FILE|URL", help="Trials of a control, or a server to ask the same.")
+@click.option(
+    "--control",
+    metavar="LAYOUT|FILE|URL",
+    help="Trials of a control: a layout's kept ones, a file, or a server to ask.",
+)
 @concurrency_option
 @output_option
 @click.pass_context
@@ -121,6 +126,8 @@ def degen(
         with ProgressLine("degenerate") as shown:
             report = run_degen(server, plan, journal, concurrency=concurrency, control=arm, on_progress=shown.update)
         examples = failing_trials(journal.records, report.plan)
+        if target.digest:
+            keep_control(target.project_root / "runs", plan, target.digest, journal.records)
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=1))
     else:
@@ -152,9 +159,9 @@ def _plan(
 
 
 def _control(control: str, target: Target, plan: DegenPlan, concurrency: int) -> list[Record]:
-    """The records of a control: a file of trials, or a server that is asked once for each of its boots."""
+    """The records of a control: kept ones, a file of trials, or a server that is asked once for each of its boots."""
     if "://" not in control:
-        return read_records(Path(control))
+        return read_records(_kept(control, target, plan) if not Path(control).is_file() else Path(control))
     server = identify(Endpoint(control, target.api_key), target.model)
     plan = replace(plan, deployment="")
     file = control_file(target.project_root / "runs", plan, server_fingerprint(server))
@@ -163,6 +170,20 @@ def _control(control: str, target: Target, plan: DegenPlan, concurrency: int) ->
         with ProgressLine("degenerate") as shown:
             run_degen(server, replace(plan, rule="any"), journal, concurrency=concurrency, on_progress=shown.update)
         return list(journal.records)
+
+
+def _kept(layout: str, target: Target, plan: DegenPlan) -> Path:
+    """The trials that the last `deploy degen LAYOUT` left of exactly the deployment that the layout is now."""
+    digest = prepare(layout, os.environ).deployment.digest
+    file = control_file(target.project_root / "runs", plan, [digest])
+    if not file.is_file():
+        raise UsageError(
+            f"no trials of {layout} are kept that could be the control",
+            why="a control is asked once, with the same prompts and sampler, while it runs",
+            fix=f"start {layout} and run deploy degen {layout}; or give --control FILE or URL",
+        )
+    click.echo(f"control: {layout}, trials in {file}", err=True)
+    return file
 
 
 def _trials_from(environment: Mapping[str, str]) -> int:

@@ -44,6 +44,26 @@ def control_file(folder: Path, plan: DegenPlan, fingerprint: Sequence[str]) -> P
     return folder / "control" / f"degen-{digest}.jsonl"
 
 
+def keep_control(folder: Path, plan: DegenPlan, deployment: str, records: Iterable[Record]) -> None:
+    """Keep the answered trials of a run as the control of its deployment; a larger one on file stays.
+
+    `deployment` is the digest over model, engine, patches and settings: another deployment is another control.
+    """
+    import json
+
+    from shardwright.connect.atomic import write_file
+    from shardwright.probes.stored import read_records
+
+    records = list(records)
+    headers = [record for record in records if record["kind"] == "plan" and record.get("method") == plan.method()]
+    answered = control_trials(records, plan) if headers else []
+    file = control_file(folder, plan, [deployment])
+    if not answered or (file.exists() and len(control_trials(read_records(file), plan)) >= len(answered)):
+        return
+    lines = [json.dumps(record) for record in (headers[-1], *answered)]
+    write_file(file, ("\n".join(lines) + "\n").encode("ascii"))
+
+
 def server_fingerprint(server: Server) -> list[str]:
     """What is known of a server that no layout of ours started: another boot is another fingerprint."""
     return [server.endpoint.base_url, server.model, server.version or "", server.started_at or ""]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
@@ -62,7 +62,6 @@ class Behaviour:
     """Counters start again at each so many requests; 0 is never."""
     always_running: int = 0
     clock_skew_s: int = 0
-    headers: Mapping[str, str] | None = None
 
 
 HEALTHY = Behaviour()

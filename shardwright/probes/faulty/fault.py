@@ -17,8 +17,3 @@ class Fault:
     seen: str
     behaviour: Behaviour
     expected: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def harmless(self) -> bool:
-        """It looks like a fault and is none: the right verdict is PASS."""
-        return bool(self.expected) and all(text.startswith("PASS") for text in self.expected.values())

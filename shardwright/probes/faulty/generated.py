@@ -8,7 +8,7 @@ from math import log
 
 from shardwright.probes.faulty.asked import Asked
 from shardwright.probes.faulty.script import Call, Finish, Script
-from shardwright.probes.faulty.tokenizer import VOCABULARY, Tokenizer, pieces
+from shardwright.probes.faulty.tokenizer import VOCABULARY, pieces
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,3 @@ class Scores:
     def _rank(seed: int, token: int) -> int:
         draw = (zlib.crc32(f"{seed} {token}".encode()) % 1000) / 1000
         return 0 if draw < 0.7 else min(40, int(-log(max(1e-3, (1 - draw) / 0.3)) * 3))
-
-
-def ids_of(tokenizer: Tokenizer, generated: Generated) -> list[int]:
-    """Token ids of the whole choice."""
-    return tokenizer.ids(generated.all_pieces)

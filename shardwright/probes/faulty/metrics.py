@@ -29,7 +29,6 @@ class Metrics:
         self._values: Counter[str] = Counter()
         self._lock = threading.Lock()
         self.running = 0
-        self.waiting = 0
 
     def add(self, **amounts: int) -> None:
         with self._lock:
@@ -54,20 +53,17 @@ class Metrics:
         with self._lock:
             self._values.clear()
 
-    def value(self, name: str) -> int:
-        return self._values[name]
-
     def text(self, *, speculative: bool) -> bytes:
         """The body of /metrics."""
         labels = f'engine="0",model_name="{self._model}"'
         with self._lock:
             values = dict(self._values)
-            running, waiting = self.running, self.waiting
+            running = self.running
         lines = [
             "# TYPE process_start_time_seconds gauge",
             f"process_start_time_seconds {self._started_at}",
             f"vllm:num_requests_running{{{labels}}} {float(running)}",
-            f"vllm:num_requests_waiting{{{labels}}} {float(waiting)}",
+            f"vllm:num_requests_waiting{{{labels}}} 0.0",
             f"vllm:kv_cache_usage_perc{{{labels}}} 0.0",
         ]
         for name in _COUNTERS + (_SPECULATIVE if speculative else ()):

@@ -11,7 +11,6 @@ from typing import Any
 VOCABULARY = 50_000
 _PIECE = re.compile(r"\s?\w{1,6}|\s?[^\w\s]|\s")
 _OPEN, _ROLE_END, _CLOSE = "<|open|>", "<|text|>", "<|close|>"
-TOKENS_PER_MESSAGE = 3
 
 
 def pieces(text: str) -> list[str]:
