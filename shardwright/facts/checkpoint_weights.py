@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from shardwright.errors import DeployError, UsageError
+from shardwright.facts.packed import packed_linears
 from shardwright.facts.safetensors import TensorHeader, read_headers, tensor_bytes
 from shardwright.facts.weights import LayerBytes, WeightFacts
 
@@ -72,9 +73,10 @@ def _shards(directory: Path, shown: str) -> list[str]:
     return names
 
 
-def _sorted_out(tensors: Iterable[TensorHeader], num_layers: int, source: str, read: int) -> WeightFacts:
+def _sorted_out(tensors: Sequence[TensorHeader], num_layers: int, source: str, read: int) -> WeightFacts:
     sharded, replicated, key_value = ([0] * (num_layers + 1) for _ in range(3))
     embedding = head = other = 0
+    packed = packed_linears((tensor.name, tensor.shape) for tensor in tensors)
     for tensor in tensors:
         found = _LAYER.search(tensor.name)
         layer = min(int(found[1]), num_layers) if found and not _outside(tensor.name) else None
@@ -92,7 +94,7 @@ def _sorted_out(tensors: Iterable[TensorHeader], num_layers: int, source: str, r
         else:
             sharded[layer] += tensor.size_bytes
     layers = tuple(LayerBytes(*parts) for parts in zip(sharded, replicated, key_value, strict=True))
-    return WeightFacts(source, layers[:num_layers], layers[num_layers], embedding, head, other, read)
+    return WeightFacts(source, layers[:num_layers], layers[num_layers], embedding, head, other, read, packed)
 
 
 def _outside(name: str) -> bool:

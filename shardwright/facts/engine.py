@@ -20,16 +20,13 @@ class EngineFacts(Struct, frozen=True):
     """`table` is None where no table of exactly this version is at hand.
 
     `others` and `retired` are read only when the layout uses a name that the table lacks. `files`: sha256 of files by
-    their path below the vllm package, None where the engine has no such file. `runs`: for an architecture, the modules
-    (`vllm.models.x`) or single symbols (`vllm.models.x:Class.method`) that it runs through. Both are empty where nobody
-    looked into the engine.
+    their path below the vllm package, None where the engine has no such file; empty where nobody looked into it.
     """
 
     table: EngineTable | None
     others: tuple[EngineTable, ...] = ()
     retired: Retired = Retired({}, {})
     files: Mapping[str, str | None] = {}
-    runs: Mapping[str, tuple[str, ...]] = {}
 
 
 def engine_facts(layout: Layout, project: Project, *, tree: SourceTree | None = None) -> EngineFacts:

@@ -21,7 +21,7 @@ class Facts(Struct, frozen=True):
     """`shape` holds what parallelism must divide, and may be known where `model` is not.
 
     `nodes`: what each host of a multi-node start reports of itself. `log`: the text of an earlier start's log.
-    `launch`: the text of the script that started this server so far. `packed`: widths of packed linear layers.
+    `packed`: widths of packed linear layers.
     """
 
     model: ModelFacts | None = None
@@ -35,5 +35,4 @@ class Facts(Struct, frozen=True):
     log: str | None = None
     weights: WeightFacts | None = None
     virtual_tp: VirtualTpFacts | None = None
-    launch: str | None = None
     packed: tuple[PackedLinear, ...] = ()

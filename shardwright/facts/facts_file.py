@@ -36,8 +36,6 @@ class GivenFacts(Struct, frozen=True):
     headers: Mapping[str, Any]
     """Tensor names to `{dtype, shape}`, where the file gives these; else whatever the map holds."""
     engine_files: Mapping[str, str | None] = {}
-    engine_runs: Mapping[str, tuple[str, ...]] = {}
-    launch: str | None = None
 
 
 def read_facts_file(file: Path) -> GivenFacts:
@@ -57,8 +55,6 @@ def read_facts_file(file: Path) -> GivenFacts:
         log=top.optional_text("log"),
         headers=checkpoint.free_map("tensors") if isinstance(checkpoint.any("tensors"), Mapping) else {},
         engine_files=_files(engine),
-        engine_runs=_runs(engine),
-        launch=top.optional_text("launch"),
     )
     for section in (engine, checkpoint, top):
         section.finish()
@@ -113,13 +109,6 @@ def _files(engine: Section) -> Mapping[str, str | None]:
     files = {path.removeprefix("vllm/"): file_digest(given, path) for path in given.data}
     given.finish()
     return files
-
-
-def _runs(engine: Section) -> Mapping[str, tuple[str, ...]]:
-    given = engine.section("runs")
-    runs = {architecture: given.texts(architecture) for architecture in given.data}
-    given.finish()
-    return runs
 
 
 def _tensors(section: Section) -> frozenset[str]:

@@ -49,6 +49,7 @@ def gather_facts(
         return _given_facts(layout, project, directory, engine, given)
     model = _model(layout, project, directory)
     cards = _cards(host and layout.engine.platform == "cuda")
+    weights = _weights(layout, directory, model) if host and directory and model else None
     return Facts(
         model=model,
         checkpoint=read_checkpoint(directory, layout.model.path) if directory else None,
@@ -57,7 +58,8 @@ def gather_facts(
         engine=engine,
         links=cards.links,
         host=_host(layout, project, host, cards),
-        weights=_weights(layout, directory, model) if host and directory and model else None,
+        weights=weights,
+        packed=weights.packed if weights else (),
         virtual_tp=_virtual_tp(layout, project, directory, tree=tree),
     )
 
@@ -122,14 +124,13 @@ def _given_facts(
         checkpoint=given.checkpoint,
         gpus=given.gpus,
         shape=shape,
-        engine=replace(engine, files=given.engine_files, runs=given.engine_runs),
+        engine=replace(engine, files=given.engine_files),
         links=given.links,
         host=given.host,
         nodes=given.nodes,
         log=given.log,
         virtual_tp=_virtual_tp(layout, project, directory, given=given),
         weights=_given_weights(given, model),
-        launch=given.launch,
         packed=packed_linears((name, entry.get("shape")) for name, entry in _with_shapes(given)),
     )
 

@@ -24,7 +24,7 @@ class PackedLinear(Struct, frozen=True):
 
 
 def packed_linears(tensors: Iterable[tuple[str, Any]]) -> tuple[PackedLinear, ...]:
-    """Kinds of packed layers, each once, from tensor names and shapes.
+    """Kinds of packed layers but experts, whose width the config holds; each once, from tensor names and shapes.
 
     GPTQ, AWQ and AutoRound keep `scales` as (groups, outputs); compressed-tensors keeps `weight_packed` as
     (outputs, inputs / pack) and `weight_scale` as (outputs, groups). What is packed shows itself by `qweight` or
@@ -32,8 +32,10 @@ def packed_linears(tensors: Iterable[tuple[str, Any]]) -> tuple[PackedLinear, ..
     """
     shapes: dict[str, dict[str, list[int]]] = {}
     for name, shape in tensors:
-        suffix = next((end for end in _SUFFIXES if name.endswith(end)), None)
-        if suffix is not None and _is_shape(shape):
+        if not name.endswith(_SUFFIXES) or not _is_shape(shape):
+            continue
+        suffix = next(end for end in _SUFFIXES if name.endswith(end))
+        if ".experts." not in name:
             shapes.setdefault(name.removesuffix(suffix), {})[suffix] = list(shape)
     found: dict[PackedLinear, None] = {}
     for name, parts in shapes.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from shardwright.connect.decode import Section
+from shardwright.facts.packed import PackedLinear
 
 _MIB = 1 << 20
 
@@ -34,6 +35,7 @@ class WeightFacts(Struct, frozen=True):
     """What belongs to no layer: towers, projectors, the final norm."""
     read_bytes: int = 0
     """Bytes that were read from disk to know this."""
+    packed: tuple[PackedLinear, ...] = ()
 
     @property
     def total(self) -> int:

@@ -32,6 +32,7 @@ from shardwright.gates.indexer_weights import check_indexer_weights
 from shardwright.gates.mounts import check_mounts, check_overlay_permissions
 from shardwright.gates.network import check_master_address, check_nodes_agree, check_world_size
 from shardwright.gates.options import env_of
+from shardwright.gates.packed_shards import check_packed_shards
 from shardwright.gates.parallelism import (
     check_capacity_flags,
     check_context_parallel,
@@ -80,6 +81,7 @@ GATES = (
     check_model_runner,
     check_draft_settings,
     check_tensor_parallel,
+    check_packed_shards,
     check_expert_parallel,
     check_context_parallel,
     check_hybrid_stages,

@@ -21,8 +21,9 @@ def check_mounts(deployment: Deployment, plan: Plan, facts: Facts) -> list[Findi
     root = deployment.engine.package_root or OFFICIAL_PACKAGE_ROOT
     findings = _duplicates(deployment)
     for index, mount in enumerate(mount for mount in deployment.mounts if mount.purpose == "user"):
-        asked = index < len(deployment.container.mounts) and deployment.container.mounts[index].asked
-        finding = _target(mount, root, asked)
+        given = deployment.container.mounts[index] if index < len(deployment.container.mounts) else None
+        finding = _other_base(mount, root, given.base if given else None, facts)
+        finding = finding or _target(mount, root, bool(given and given.asked))
         if finding is not None:
             findings.append(finding)
     for source in facts.host.missing:
@@ -73,6 +74,23 @@ def _target(mount: Mount, root: str, asked: bool) -> Finding | None:
             fix=f"mount it below {root}, or set engine.package_root to where the image has the package",
         )
     return None
+
+
+def _other_base(mount: Mount, root: str, base: str | None, facts: Facts) -> Finding | None:
+    """A file over the engine's own was made from that very file, where the layout says from which."""
+    relative = _clean(mount.target).removeprefix(f"{root}/")
+    files = facts.engine.files if facts.engine else {}
+    if base is None or relative not in files or files[relative] == base:
+        return None
+    found = files[relative]
+    state = f"the engine has {found[:12]}" if found else "the engine has no such file"
+    return Finding(
+        GATE,
+        "reject",
+        f"{mount.source} was made from another base than {relative}: expected {base[:12]}, {state} ({mount.origin})",
+        why="it brings back what the engine changed since, or imports what is gone",
+        fix="make it anew from the engine's own file, best as a patch: deploy patch import",
+    )
 
 
 def _inside(mount: Mount, where: str, asked: bool) -> Finding:

@@ -233,7 +233,8 @@ def _capability(deployment: Deployment, facts: Facts, attention: str, moe: str) 
             yield Finding(
                 GATE,
                 "info",
-                f"on {major}.x the engine runs MXFP4 experts with {row.activations} activations",
+                f"on {major}.x the engine runs MXFP4 experts with {row.activations} activations"
+                + ("" if row.activations == "BF16" else ", where BF16 may be expected"),
                 why=f"proven so far: {row.proven}",
             )
 

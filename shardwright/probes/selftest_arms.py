@@ -35,7 +35,8 @@ from shardwright.probes.wire import Endpoint
 
 HEALTHY = "healthy"
 SIZES = Sizes(index_topk=512, deep=1024, max_model_len=16_384)
-_STALL_S = 0.6
+_STALL_S, _PATIENCE_S = 1.0, 30.0
+"""A server that stalls is given up soon; any other may be slow on a busy machine."""
 _LONG_TOKENS = 1500
 
 
@@ -67,7 +68,8 @@ def observe(probe: str, mode: str, seed: int) -> Observed:
 
 
 def _endpoint(server: FaultyServer) -> Endpoint:
-    return Endpoint(server.base_url, connect_timeout_s=5.0, idle_timeout_s=_STALL_S, total_timeout_s=60.0)
+    idle_s = _STALL_S if server.behaviour.wire == "stall" else _PATIENCE_S
+    return Endpoint(server.base_url, connect_timeout_s=5.0, idle_timeout_s=idle_s, total_timeout_s=60.0)
 
 
 def _smoke(server: FaultyServer, _: Path, __: int) -> Observed:

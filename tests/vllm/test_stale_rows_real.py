@@ -8,7 +8,6 @@ memory that nobody wrote: the same within a boot, other values after the next.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dsa_model import PLUGINS, write_model
 from served import engine
 
 from shardwright.connect.trees import InstalledTree
@@ -29,7 +29,6 @@ from shardwright.probes.parity_report import compare
 from shardwright.probes.repeat import RepeatPlan, run_repeat
 from shardwright.probes.repeat_report import compare_boots, report_from
 from shardwright.probes.report import ProbeReport
-from shardwright.probes.score_text import text
 from shardwright.probes.server import identify
 from shardwright.probes.stored import read_records
 
@@ -46,23 +45,6 @@ Records = list[dict[str, Any]]
 Boot = Callable[..., tuple[Records, Records]]
 
 
-def add_tokenizer(model: Path) -> None:
-    """A tokenizer whose ids all lie in the model's vocabulary of 512."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=500, show_progress=False, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet
-    )
-    tokenizer.train_from_iterator([text(number, 100, 1) for number in range(4)], trainer)
-    fast: Any = PreTrainedTokenizerFast
-    fast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(model)
-
-
 @pytest.fixture(scope="module")
 def boot(tmp_path_factory: pytest.TempPathFactory) -> Boot:
     """`boot(patch, model, memory)` starts an engine once and returns what repeat and parity recorded of it."""
@@ -71,11 +53,7 @@ def boot(tmp_path_factory: pytest.TempPathFactory) -> Boot:
 
     @cache
     def checkpoint(name: str) -> Path:
-        options = ["--quantised"] if name == "quantised" else []
-        script = ROOT / "tests/vllm/dsa/checkpoint.py"
-        subprocess.run([sys.executable, str(script), str(folder / name), *options], check=True)
-        add_tokenizer(folder / name)
-        return folder / name
+        return write_model(folder / name, quantised=name == "quantised")
 
     @cache
     def farm(patch: str) -> str:
@@ -87,7 +65,7 @@ def boot(tmp_path_factory: pytest.TempPathFactory) -> Boot:
         name = f"{patch}-{model}-{memory}"
         paths = [farm(patch)] if patch else []
         settings = {
-            "PYTHONPATH": os.pathsep.join([*paths, str(ROOT / "tests/plugins")]),
+            "PYTHONPATH": os.pathsep.join([*paths, str(PLUGINS)]),
             "VLLM_PP_LAYER_PARTITION": "4,8",
             "DSA_REFERENCE_USED_MEMORY": str(memory),
             "OMP_NUM_THREADS": "1",

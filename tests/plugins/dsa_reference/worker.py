@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -12,14 +13,15 @@ from vllm.distributed import get_pp_group
 from vllm.v1.worker.cpu_worker import CPUWorker
 
 USED_MEMORY_ENV = "DSA_REFERENCE_USED_MEMORY"
-"""Seed of what memory holds before anything is written to it. A fresh process is often given zeros, one whose allocator
-has been at work is not; what a model reads without having written it shows only in the second."""
+"""Seed of what memory holds before anything is written to it, or `any` for another one in each process. A fresh process
+is often given zeros, one whose allocator has been at work is not; what a model reads without having written it shows
+only in the second."""
 
 
 class ReferenceWorker(CPUWorker):
     def load_model(self, *arguments: Any, **settings: Any) -> Any:
         seed = os.environ.get(USED_MEMORY_ENV)
-        with used_memory(int(seed)) if seed else nullcontext():
+        with used_memory(time.time_ns() if seed == "any" else int(seed)) if seed else nullcontext():
             return super().load_model(*arguments, **settings)
 
     def compile_or_warm_up_model(self) -> Any:
