@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shardwright.probes.detector import LoopDetector
+from shardwright.probes.degen.detector import LoopDetector
 from shardwright.probes.faulty.prose import prose
 from shardwright.probes.units import split_units
 

@@ -81,7 +81,7 @@ def run_boots(
 
 def boots_again(bundle: Bundle) -> ProbeReport:
     """The comparison of the two boots, from the stored trials."""
-    from shardwright.probes.repeat_report import compare_boots
+    from shardwright.probes.repeat.report import compare_boots
 
     return compare_boots(read_trials(bundle, FIRST), read_trials(bundle, SECOND))
 
@@ -89,7 +89,7 @@ def boots_again(bundle: Bundle) -> ProbeReport:
 def _ask(
     request: Request, environ: Mapping[str, str], bundle: Bundle, record: StartRecord, trials: str, say: Say
 ) -> None:
-    from shardwright.probes.repeat import quick_plan, run_repeat
+    from shardwright.probes.repeat.run import quick_plan, run_repeat
 
     server = identify(Endpoint(record.base_url, api_key(record, environ)), record.model)
     plan = quick_plan(edges_of(request.deployment, request.facts), deployment=request.deployment.digest)

@@ -183,7 +183,7 @@ def _degen_rows(control: ArmEvidence, candidate: ArmEvidence) -> Iterator[Row]:
 
 
 def _needle_rows(control: ArmEvidence, candidate: ArmEvidence) -> Iterator[Row]:
-    from shardwright.probes.needle_judge import judge_trial
+    from shardwright.probes.needle.judge import judge_trial
     from shardwright.probes.stats import mcnemar
 
     found = [_outcomes(arm.trials.get("needle", ()), judge_trial) for arm in (control, candidate)]
@@ -203,7 +203,7 @@ _NOT_THE_MODEL = ("EXACT", "ERROR", "EMPTY_BUDGET")
 
 
 def _quality_rows(control: ArmEvidence, candidate: ArmEvidence) -> Iterator[Row]:
-    from shardwright.probes.quality import judge_trial
+    from shardwright.probes.quality.run import judge_trial
 
     found = [_outcomes(arm.trials.get("quality", ()), judge_trial) for arm in (control, candidate)]
     pairs = found[0].keys() & found[1].keys()
@@ -220,19 +220,20 @@ def _quality_rows(control: ArmEvidence, candidate: ArmEvidence) -> Iterator[Row]
 
 
 def _speed_rows(control: ArmEvidence, candidate: ArmEvidence) -> Iterator[Row]:
-    from shardwright.probes.speed_compare import compare_speed
-    from shardwright.probes.speed_report import rows_of
+    from shardwright.probes.speed.compare import compare_speed
+    from shardwright.probes.speed.report import rows_of
 
     a, b = (rows_of(arm.trials.get("speed", ())) for arm in (control, candidate))
     if not a or not b:
         return
-    for metric in compare_speed(a, b):
+    scatter = float(_asked(control.trials["speed"]).get("settle_share", 0.0))
+    for metric in compare_speed(a, b, scatter):
         cells = _number(metric.control, 2), _number(metric.candidate, 2)
         yield Row("speed", metric.metric, cells, metric.verdict if metric.role == "gate" else None, metric.reason)
 
 
 def _parity_rows(control: ArmEvidence, candidate: ArmEvidence) -> Iterator[Row]:
-    from shardwright.probes.parity_report import compare
+    from shardwright.probes.parity.report import compare
 
     a, b = (arm.trials.get("parity", ()) for arm in (control, candidate))
     if not a or not b:

@@ -59,7 +59,7 @@ class Probe:
 
 
 def _run_smoke(asked: Asked, journal: Journal, say: Say) -> ProbeReport:
-    from shardwright.probes.smoke_report import run_smoke_recorded
+    from shardwright.probes.smoke.report import run_smoke_recorded
 
     return run_smoke_recorded(
         asked.server.endpoint,
@@ -70,14 +70,14 @@ def _run_smoke(asked: Asked, journal: Journal, say: Say) -> ProbeReport:
 
 
 def _smoke_again(records: Iterable[Record], plan_id: str) -> ProbeReport:
-    from shardwright.probes.smoke_report import smoke_report_from
+    from shardwright.probes.smoke.report import smoke_report_from
 
     return smoke_report_from(records, plan_id)
 
 
 def _run_quality(asked: Asked, journal: Journal, say: Say) -> ProbeReport:
-    from shardwright.probes import quality_plan
-    from shardwright.probes.quality import run_quality
+    from shardwright.probes.quality import plan as quality_plan
+    from shardwright.probes.quality.run import run_quality
 
     make = quality_plan.full if asked.mode == "full" else quality_plan.quick
     plan = make(engine_only=asked.engine_only, deployment=asked.digest)
@@ -86,14 +86,14 @@ def _run_quality(asked: Asked, journal: Journal, say: Say) -> ProbeReport:
 
 
 def _quality_again(records: Iterable[Record], plan_id: str) -> ProbeReport:
-    from shardwright.probes.quality import report_from
+    from shardwright.probes.quality.run import report_from
 
     return report_from(records, plan_id)
 
 
 def _run_needle(asked: Asked, journal: Journal, say: Say) -> ProbeReport:
-    from shardwright.probes.needle import run_needle
-    from shardwright.probes.needle_plan import full_plan, quick_plan
+    from shardwright.probes.needle.plan import full_plan, quick_plan
+    from shardwright.probes.needle.run import run_needle
 
     make = full_plan if asked.mode == "full" else quick_plan
     api: Literal["chat", "completions"] = "chat" if asked.server.capabilities.chat else "completions"
@@ -104,13 +104,13 @@ def _run_needle(asked: Asked, journal: Journal, say: Say) -> ProbeReport:
 
 
 def _needle_again(records: Iterable[Record], plan_id: str) -> ProbeReport:
-    from shardwright.probes.needle_report import report_from
+    from shardwright.probes.needle.report import report_from
 
     return report_from(list(records), plan_id)
 
 
 def _run_repeat(asked: Asked, journal: Journal, say: Say) -> ProbeReport:
-    from shardwright.probes.repeat import full_plan, quick_plan, run_repeat
+    from shardwright.probes.repeat.run import full_plan, quick_plan, run_repeat
 
     plan = (full_plan if asked.mode == "full" else quick_plan)(asked.edges, deployment=asked.digest)
     _announce(say, plan.budget(), plan.warning())
@@ -118,14 +118,14 @@ def _run_repeat(asked: Asked, journal: Journal, say: Say) -> ProbeReport:
 
 
 def _repeat_again(records: Iterable[Record], plan_id: str) -> ProbeReport:
-    from shardwright.probes.repeat_report import report_from
+    from shardwright.probes.repeat.report import report_from
 
     return report_from(list(records), plan_id)
 
 
 def _run_parity(asked: Asked, journal: Journal, say: Say) -> ProbeReport:
-    from shardwright.probes.parity import run_parity
-    from shardwright.probes.parity_plan import full_plan, quick_plan
+    from shardwright.probes.parity.plan import full_plan, quick_plan
+    from shardwright.probes.parity.run import run_parity
 
     plan = (full_plan if asked.mode == "full" else quick_plan)(asked.edges, deployment=asked.digest)
     say(plan.budget())
@@ -133,15 +133,15 @@ def _run_parity(asked: Asked, journal: Journal, say: Say) -> ProbeReport:
 
 
 def _parity_again(records: Iterable[Record], plan_id: str) -> ProbeReport:
-    from shardwright.probes.parity_report import report_from
+    from shardwright.probes.parity.report import report_from
 
     return report_from(list(records), plan_id)
 
 
 def _run_degen(asked: Asked, journal: Journal, say: Say) -> ProbeReport:
-    from shardwright.probes.degen import run_degen
-    from shardwright.probes.degen_plan import short_plan
-    from shardwright.probes.prompts import ROTATION, own_prompts
+    from shardwright.probes.degen.plan import short_plan
+    from shardwright.probes.degen.prompts import ROTATION, own_prompts
+    from shardwright.probes.degen.run import run_degen
 
     settings = asked.deployment.probes if asked.deployment else None
     own = settings.degen_prompts if settings else ()
@@ -152,8 +152,8 @@ def _run_degen(asked: Asked, journal: Journal, say: Say) -> ProbeReport:
 
 
 def _run_degen_long(asked: Asked, journal: Journal, say: Say) -> ProbeReport:
-    from shardwright.probes.degen import run_degen
-    from shardwright.probes.degen_plan import long_plan
+    from shardwright.probes.degen.plan import long_plan
+    from shardwright.probes.degen.run import run_degen
 
     plan = long_plan(asked.digest, asked.server.capabilities.max_model_len)
     say(plan.budget())
@@ -162,7 +162,7 @@ def _run_degen_long(asked: Asked, journal: Journal, say: Say) -> ProbeReport:
 
 
 def _degen_again(records: Iterable[Record], plan_id: str) -> ProbeReport:
-    from shardwright.probes.degen_report import report_from
+    from shardwright.probes.degen.report import report_from
 
     return report_from(list(records), plan_id)
 
@@ -172,17 +172,19 @@ def _degen_long_again(records: Iterable[Record], plan_id: str) -> ProbeReport:
 
 
 def _run_speed(asked: Asked, journal: Journal, say: Say) -> ProbeReport:
-    from shardwright.probes import speed_plan
-    from shardwright.probes.speed import run_speed
+    from shardwright.probes.speed import plan as speed_plan
+    from shardwright.probes.speed.run import run_speed
 
     make = {"quick": speed_plan.quick, "default": speed_plan.default, "full": speed_plan.full}[asked.mode]
     plan = make(api="chat" if asked.server.capabilities.chat else "completions", deployment=asked.digest)
+    if asked.deployment is not None:
+        plan = speed_plan.as_declared(plan, asked.deployment.probes.speed)
     say(plan.budget())
     return run_speed(asked.server, plan, journal)
 
 
 def _speed_again(records: Iterable[Record], plan_id: str) -> ProbeReport:
-    from shardwright.probes.speed_report import report_from
+    from shardwright.probes.speed.report import report_from
 
     return report_from(list(records), plan_id)
 

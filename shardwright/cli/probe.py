@@ -26,16 +26,16 @@ from shardwright.cli.probe_common import (
 )
 from shardwright.errors import UsageError
 from shardwright.probes.client import Api
-from shardwright.probes.degen import run_degen
-from shardwright.probes.degen_control import control_file, keep_control, server_fingerprint
-from shardwright.probes.degen_plan import BOUNDED_MAX_TOKENS, DegenPlan, full_plan
-from shardwright.probes.degen_report import failing_trials
+from shardwright.probes.degen.control import control_file, keep_control, server_fingerprint
+from shardwright.probes.degen.plan import BOUNDED_MAX_TOKENS, DegenPlan, full_plan
+from shardwright.probes.degen.prompts import ROTATION, own_prompts
+from shardwright.probes.degen.report import failing_trials
+from shardwright.probes.degen.run import run_degen
 from shardwright.probes.journal import Journal, Record
 from shardwright.probes.pool import finished_trials
-from shardwright.probes.prompts import ROTATION, own_prompts
 from shardwright.probes.report import ProbeReport
 from shardwright.probes.server import Server, identify
-from shardwright.probes.smoke import Check, SmokeResult, run_smoke
+from shardwright.probes.smoke.run import Check, SmokeResult, run_smoke
 from shardwright.probes.stored import read_records
 from shardwright.probes.wire import Endpoint
 

@@ -23,10 +23,10 @@ from shardwright.cli.probe_common import (
 from shardwright.cli.probe_edges import known_edges, say_warning, topk_option
 from shardwright.errors import UsageError
 from shardwright.probes.client import Api
-from shardwright.probes.needle import run_needle
-from shardwright.probes.needle_map import html_map, svg_map, text_map
-from shardwright.probes.needle_plan import QUICK_DEPTHS, full_plan, own_plan, quick_lengths, quick_plan
-from shardwright.probes.needle_text import WORDINGS, WordingName
+from shardwright.probes.needle.map import html_map, svg_map, text_map
+from shardwright.probes.needle.plan import QUICK_DEPTHS, full_plan, own_plan, quick_lengths, quick_plan
+from shardwright.probes.needle.run import run_needle
+from shardwright.probes.needle.text import WORDINGS, WordingName
 from shardwright.probes.stored import read_records
 
 

@@ -18,9 +18,9 @@ from shardwright.cli.probe_common import (
     show_start,
 )
 from shardwright.cli.probe_edges import known_edges, say_warning, topk_option
-from shardwright.probes.parity import run_parity
-from shardwright.probes.parity_plan import full_plan, quick_plan
-from shardwright.probes.parity_report import compare as compare_records
+from shardwright.probes.parity.plan import full_plan, quick_plan
+from shardwright.probes.parity.report import compare as compare_records
+from shardwright.probes.parity.run import run_parity
 from shardwright.probes.stored import read_records
 
 

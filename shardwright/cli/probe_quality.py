@@ -15,8 +15,8 @@ from shardwright.cli.probe_common import (
     show_report,
     show_start,
 )
-from shardwright.probes.quality import PROBE, run_quality
-from shardwright.probes.quality_plan import CATEGORIES, NEEDS, full, quick
+from shardwright.probes.quality.plan import CATEGORIES, NEEDS, full, quick
+from shardwright.probes.quality.run import PROBE, run_quality
 from shardwright.probes.report import ProbeReport
 
 _QUIET = ("PASS", "NOT_APPLICABLE")

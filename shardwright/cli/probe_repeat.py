@@ -17,7 +17,7 @@ from shardwright.cli.probe_common import (
     show_start,
 )
 from shardwright.cli.probe_edges import known_edges, say_warning, topk_option
-from shardwright.probes.repeat import full_plan, quick_plan, run_repeat
+from shardwright.probes.repeat.run import full_plan, quick_plan, run_repeat
 
 
 @click.command()

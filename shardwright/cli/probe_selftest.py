@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from shardwright.probes.selftest import Cell
+    from shardwright.probes.selftest.run import Cell
 
 
 @click.group()
@@ -44,7 +44,7 @@ def selftest(
     """
     if client_overhead:
         ctx.exit(_client_overhead(streams, period_ms / 1000, as_json))
-    from shardwright.probes.selftest import matrix, planned_cells, run_selftest
+    from shardwright.probes.selftest.run import matrix, planned_cells, run_selftest
 
     cells = planned_cells(probes, faults)
     if listed:

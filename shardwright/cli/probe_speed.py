@@ -25,12 +25,12 @@ from shardwright.cli.probe_common import (
 from shardwright.errors import ExitCode, UsageError
 from shardwright.probes.journal import Journal
 from shardwright.probes.report import ProbeReport
-from shardwright.probes.speed import run_speed
-from shardwright.probes.speed_compare import MetricVerdict, compare_speed, rows_of
-from shardwright.probes.speed_engines import ENGINES, run_engine
-from shardwright.probes.speed_plan import default, full, quick
-from shardwright.probes.speed_report import PROBE
-from shardwright.probes.speed_table import markdown
+from shardwright.probes.speed.compare import MetricVerdict, compare_speed, rows_of
+from shardwright.probes.speed.engines import ENGINES, run_engine
+from shardwright.probes.speed.plan import default, full, quick
+from shardwright.probes.speed.report import PROBE
+from shardwright.probes.speed.run import run_speed
+from shardwright.probes.speed.table import markdown
 from shardwright.probes.stored import read_records
 
 _PLANS = {"quick": quick, "full": full, None: default}

@@ -14,6 +14,7 @@ from shardwright.layout.capacity import Capacity, decode_capacity
 from shardwright.layout.container import Container, decode_container
 from shardwright.layout.provenance import Origin
 from shardwright.layout.speculative import Speculative, decode_speculative
+from shardwright.layout.speed import SpeedSettings, decode_speed
 
 SCHEMA = "shardwright/v1"
 STATUSES = ("ready", "testing", "rejected")
@@ -91,6 +92,7 @@ class ProbeSettings(Struct, frozen=True):
     """How the needle probe puts its facts; a small model knows only the words that it was taught."""
     not_applicable: tuple[tuple[str, str], ...] = ()
     """Probes that mean nothing for this model, each with the reason; they are not asked and never count as passed."""
+    speed: SpeedSettings = SpeedSettings()
 
 
 class Node(Struct, frozen=True):
@@ -231,6 +233,7 @@ def _probes(section: Section) -> ProbeSettings:
         quality_engine_only=quality.boolean("engine_only", False),
         needle_wording=needle.choice("wording", NEEDLE_WORDINGS, "access-code"),
         not_applicable=_not_applicable(section),
+        speed=decode_speed(section.section("speed")),
     )
     degen.finish()
     quality.finish()

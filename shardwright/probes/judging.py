@@ -8,18 +8,18 @@ from importlib import import_module
 from typing import Any
 
 from shardwright.errors import UsageError
-from shardwright.probes.degen_report import judge_trial as judge_degen
-from shardwright.probes.detector import LoopDetector
+from shardwright.probes.degen.detector import LoopDetector
+from shardwright.probes.degen.report import judge_trial as judge_degen
 from shardwright.probes.report import Judged, Verdict
 from shardwright.probes.units import split_units
 
 _JUDGES = {
-    "degen": "degen_report",
-    "needle": "needle_judge",
-    "quality": "quality",
-    "repeat": "repeat_report",
-    "parity": "parity_report",
-    "speed": "speed_round",
+    "degen": "degen.report",
+    "needle": "needle.judge",
+    "quality": "quality.run",
+    "repeat": "repeat.report",
+    "parity": "parity.report",
+    "speed": "speed.round",
 }
 """Modules whose `judge_trial` reads the lines of a probe. Of the others the class on file is all there is."""
 

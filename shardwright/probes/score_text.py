@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from shardwright.errors import DeployError, ExitCode
-from shardwright.probes.needle_text import WORDINGS, sentences
+from shardwright.probes.needle.text import WORDINGS, sentences
 from shardwright.probes.server import Server
 from shardwright.probes.tokens import tokenize
 

@@ -10,12 +10,12 @@ import pytest
 from served import MODEL
 
 from shardwright.probes.client import GREEDY, Answer, Request, complete
-from shardwright.probes.degen import run_degen
-from shardwright.probes.degen_plan import DegenPlan
-from shardwright.probes.degen_report import report_from
+from shardwright.probes.degen.plan import DegenPlan
+from shardwright.probes.degen.prompts import own_prompts
+from shardwright.probes.degen.report import report_from
+from shardwright.probes.degen.run import run_degen
 from shardwright.probes.journal import Journal
 from shardwright.probes.metrics import RUNNING, read_metrics, require_idle
-from shardwright.probes.prompts import own_prompts
 from shardwright.probes.server import identify
 from shardwright.probes.stored import read_records
 from shardwright.probes.stream_client import run_streams

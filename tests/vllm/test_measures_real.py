@@ -10,12 +10,12 @@ import pytest
 from shardwright.cli import probe_speed
 from shardwright.cli.main import run as deploy
 from shardwright.probes.journal import Journal
-from shardwright.probes.quality import report_from, run_quality
-from shardwright.probes.quality_plan import QualityPlan
+from shardwright.probes.quality.plan import QualityPlan
+from shardwright.probes.quality.run import report_from, run_quality
 from shardwright.probes.server import Server, identify
-from shardwright.probes.speed import run_speed
-from shardwright.probes.speed_engines import run_engine
-from shardwright.probes.speed_plan import SpeedPlan
+from shardwright.probes.speed.engines import run_engine
+from shardwright.probes.speed.plan import SpeedPlan
+from shardwright.probes.speed.run import run_speed
 from shardwright.probes.stored import read_records
 from shardwright.probes.wire import Endpoint
 

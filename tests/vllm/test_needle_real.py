@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from shardwright.cli.main import run as deploy
-from shardwright.probes import repeat
 from shardwright.probes.edges import Edges
 from shardwright.probes.journal import Journal
-from shardwright.probes.needle import run_needle
-from shardwright.probes.needle_plan import own_plan
+from shardwright.probes.needle.plan import own_plan
+from shardwright.probes.needle.run import run_needle
+from shardwright.probes.repeat import run as repeat
 from shardwright.probes.server import identify
 from shardwright.probes.stored import read_records
 from shardwright.probes.wire import Endpoint

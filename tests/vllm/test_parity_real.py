@@ -17,9 +17,9 @@ from shardwright.overlay.farm import build_farm
 from shardwright.overlay.patch import read_patch
 from shardwright.probes.edges import Edges
 from shardwright.probes.journal import Journal
-from shardwright.probes.parity import run_parity
-from shardwright.probes.parity_plan import quick_plan
-from shardwright.probes.parity_report import compare
+from shardwright.probes.parity.plan import quick_plan
+from shardwright.probes.parity.report import compare
+from shardwright.probes.parity.run import run_parity
 from shardwright.probes.server import identify
 from shardwright.probes.stored import read_records
 from shardwright.probes.wire import Endpoint

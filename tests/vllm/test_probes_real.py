@@ -15,12 +15,12 @@ from served import MODEL, engine
 from shardwright.cli.main import run as deploy
 from shardwright.errors import DeployError, ExitCode
 from shardwright.probes.client import GREEDY, Request, stream
-from shardwright.probes.degen import ask, run_degen
-from shardwright.probes.degen_plan import DegenPlan
+from shardwright.probes.degen.plan import DegenPlan
+from shardwright.probes.degen.prompts import own_prompts
+from shardwright.probes.degen.run import ask, run_degen
 from shardwright.probes.journal import Journal
-from shardwright.probes.prompts import own_prompts
 from shardwright.probes.server import identify
-from shardwright.probes.smoke import run_smoke
+from shardwright.probes.smoke.run import run_smoke
 from shardwright.probes.wire import Endpoint, get
 
 pytestmark = pytest.mark.vllm

@@ -23,11 +23,11 @@ from shardwright.overlay.build import build_overlay
 from shardwright.overlay.farm import build_farm
 from shardwright.overlay.patch import read_patch
 from shardwright.probes.journal import Journal
-from shardwright.probes.parity import run_parity
-from shardwright.probes.parity_plan import ParityPlan
-from shardwright.probes.parity_report import compare
-from shardwright.probes.repeat import RepeatPlan, run_repeat
-from shardwright.probes.repeat_report import compare_boots, report_from
+from shardwright.probes.parity.plan import ParityPlan
+from shardwright.probes.parity.report import compare
+from shardwright.probes.parity.run import run_parity
+from shardwright.probes.repeat.report import compare_boots, report_from
+from shardwright.probes.repeat.run import RepeatPlan, run_repeat
 from shardwright.probes.report import ProbeReport
 from shardwright.probes.server import identify
 from shardwright.probes.stored import read_records

@@ -11,8 +11,8 @@ from shardwright.probes.faulty.asked import Asked, content_text
 from shardwright.probes.faulty.prose import prose
 from shardwright.probes.faulty.script import Call, Script
 from shardwright.probes.faulty.shapes import arguments_for, forced_json
-from shardwright.probes.needle_text import answer_to as needle_answer
-from shardwright.probes.quality_prompts import answer_after_tool, answer_to, calls_for
+from shardwright.probes.needle.text import answer_to as needle_answer
+from shardwright.probes.quality.prompts import answer_after_tool, answer_to, calls_for
 
 _ECHO = re.compile(r"^(?:repeat|copy)\b[^\n]*:[ \t]*\n(.+)", re.IGNORECASE | re.DOTALL)
 _SUM = re.compile(r"(-?\d+(?:\s*(?:[-+*×x/]|plus|minus|times)\s*-?\d+)+)", re.IGNORECASE)

@@ -11,7 +11,7 @@ from shardwright.probes.faulty.behaviour import Event, Situation
 from shardwright.probes.faulty.generated import Generated, Scores
 from shardwright.probes.faulty.prose import prose, salad, sentence
 from shardwright.probes.faulty.script import Script
-from shardwright.probes.needle_text import answer_to as needle_answer
+from shardwright.probes.needle.text import answer_to as needle_answer
 
 Change = Callable[[Script, Situation], Script]
 _CODE = re.compile(r"(?:access code for|magic number of) (\S+) is (\d+)")

@@ -8,7 +8,8 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-VOCABULARY = 50_000
+VOCABULARY = 2**31 - 1
+"""So many that pieces hardly ever meet: what was asked before must not change the ids of a prompt."""
 _PIECE = re.compile(r"\s?\w{1,6}|\s?[^\w\s]|\s")
 _OPEN, _ROLE_END, _CLOSE = "<|open|>", "<|text|>", "<|close|>"
 
@@ -19,7 +20,7 @@ def pieces(text: str) -> list[str]:
 
 
 class Tokenizer:
-    """Ids are crc32 modulo 50,000; of two pieces that meet there, the later one is a whole vocabulary higher."""
+    """Ids are a checksum, so two servers agree; of two pieces that meet, the later one is a whole vocabulary higher."""
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}

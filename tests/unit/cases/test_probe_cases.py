@@ -11,10 +11,10 @@ import pytest
 
 from shardwright.connect.http import Reply
 from shardwright.probes import classify
-from shardwright.probes.degen_report import report_from
+from shardwright.probes.degen.report import report_from
 from shardwright.probes.edges import topk_warning
 from shardwright.probes.report import Judged
-from shardwright.probes.speed_compare import compare_speed
+from shardwright.probes.speed.compare import compare_speed
 from shardwright.runtime.doctor import diagnose
 from shardwright.runtime.readiness import Verdict, look
 
@@ -51,7 +51,7 @@ def c19_doubled_words_and_little_acceptance() -> None:
 
 
 def c26_a_draft_head_that_emits_noise() -> None:
-    from shardwright.probes.speed_report import FIRST_DRAFT_FLOOR
+    from shardwright.probes.speed.report import FIRST_DRAFT_FLOOR
 
     assert FIRST_DRAFT_FLOOR == number("C26")["floor"] > server("C26")["pos0_acceptance"]
     rows = [decode_row(rounds=5, tok_s=tok_s, tok_s_cv=0.01) for tok_s in (100, 100 * server("C26")["speed_vs_nospec"])]

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from shardwright.probes import classify
-from shardwright.probes.degen import run_degen
-from shardwright.probes.degen_plan import DegenPlan
+from shardwright.probes.degen.plan import DegenPlan
+from shardwright.probes.degen.prompts import ROTATION
+from shardwright.probes.degen.run import run_degen
 from shardwright.probes.edges import Edges
 from shardwright.probes.faulty import misbehave as m
 from shardwright.probes.faulty.behaviour import Behaviour, Situation, Sizes
 from shardwright.probes.faulty.script import Script
 from shardwright.probes.faulty.server import FaultyServer
 from shardwright.probes.journal import Journal
-from shardwright.probes.needle import run_needle
-from shardwright.probes.needle_plan import own_plan
-from shardwright.probes.prompts import ROTATION
-from shardwright.probes.quality import run_quality
-from shardwright.probes.quality_plan import CATEGORIES, QualityPlan
-from shardwright.probes.repeat import RepeatPlan, run_repeat
+from shardwright.probes.needle.plan import own_plan
+from shardwright.probes.needle.run import run_needle
+from shardwright.probes.quality.plan import CATEGORIES, QualityPlan
+from shardwright.probes.quality.run import run_quality
+from shardwright.probes.repeat.run import RepeatPlan, run_repeat
 from shardwright.probes.server import Server, identify
 from shardwright.probes.stats import clopper_pearson_upper
 from shardwright.probes.wire import Endpoint

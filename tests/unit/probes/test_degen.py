@@ -14,11 +14,11 @@ from stub_server import StubServer
 
 from shardwright.errors import DeployError, ExitCode, UsageError
 from shardwright.probes import pool
-from shardwright.probes.degen import run_degen
-from shardwright.probes.degen_plan import DegenPlan
+from shardwright.probes.degen.plan import DegenPlan
+from shardwright.probes.degen.prompts import IDENTITY, ROTATION, own_prompts
+from shardwright.probes.degen.run import run_degen
 from shardwright.probes.journal import Journal
 from shardwright.probes.pool import Progress
-from shardwright.probes.prompts import IDENTITY, ROTATION, own_prompts
 from shardwright.probes.report import ProbeReport
 from shardwright.probes.server import identify
 from shardwright.probes.wire import Endpoint, TransportError

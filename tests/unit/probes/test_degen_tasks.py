@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from shardwright.errors import UsageError
-from shardwright.probes import abort_check, classify
-from shardwright.probes.degen import run_degen
-from shardwright.probes.degen_control import control_file, control_trials
-from shardwright.probes.degen_plan import DegenPlan, full_plan, long_plan, short_plan
-from shardwright.probes.degen_report import failing_trials, judge_trial, report_from
+from shardwright.probes import classify
+from shardwright.probes.degen import abort_check
+from shardwright.probes.degen.control import control_file, control_trials
+from shardwright.probes.degen.plan import DegenPlan, full_plan, long_plan, short_plan
+from shardwright.probes.degen.prompts import AGENT, LONG, ROTATION, as_plain_text
+from shardwright.probes.degen.report import failing_trials, judge_trial, report_from
+from shardwright.probes.degen.run import run_degen
 from shardwright.probes.faulty.server import FaultyServer
 from shardwright.probes.journal import Journal, Record
-from shardwright.probes.prompts import AGENT, LONG, ROTATION, as_plain_text
 from shardwright.probes.report import ProbeReport
 from shardwright.probes.runs import open_run
 from shardwright.probes.server import identify
@@ -120,7 +121,7 @@ def test_transcripts_end_with_what_a_tool_said_and_the_answer_must_say_it() -> N
 def test_a_template_without_tools_gets_transcripts_as_plain_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from shardwright.probes import degen
+    from shardwright.probes.degen import run as degen
     from shardwright.probes.wire import TransportError
 
     real = degen.fit_request

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.probes.detector import Loop, LoopDetector
+from shardwright.probes.degen.detector import Loop, LoopDetector
 from shardwright.probes.units import UnitSplitter, split_units
 
 

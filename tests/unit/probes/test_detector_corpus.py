@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 from loop_corpus import Document, listed, own
 
-from shardwright.probes.detector import LoopDetector
-from shardwright.probes.outcomes import OutcomeClass, judge
+from shardwright.probes.degen.detector import LoopDetector
+from shardwright.probes.degen.outcomes import OutcomeClass, judge
 from shardwright.probes.units import split_units
 
 _FEWEST_OF_OTHERS = 300

@@ -17,7 +17,7 @@ from shardwright.probes.faulty.server import FaultyServer
 from shardwright.probes.faulty.tokenizer import Tokenizer, pieces
 from shardwright.probes.metrics import PREFIX_HITS, read_metrics
 from shardwright.probes.server import identify
-from shardwright.probes.smoke import run_smoke
+from shardwright.probes.smoke.run import run_smoke
 from shardwright.probes.wire import Endpoint, TransportError, post_json
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}

@@ -15,12 +15,12 @@ from shardwright.campaign.request import prepare
 from shardwright.errors import DeployError, ExitCode
 from shardwright.layout.schema import NEEDLE_WORDINGS
 from shardwright.probes.edges import Edges, both_sides, topk_warning
-from shardwright.probes.needle_judge import NeedleClass, edit_distance, judge_answer, judge_trial
-from shardwright.probes.needle_map import MARKS, grids, html_map, svg_map, text_map
-from shardwright.probes.needle_plan import FULL_DEPTHS, Cell, NeedlePlan, Trial, full_plan, own_plan, quick_plan
-from shardwright.probes.needle_report import compare_needles, report_from
-from shardwright.probes.needle_size import MAX_CALLS, fit_prompt
-from shardwright.probes.needle_text import WORDINGS, answer_to, draw_needle, pad_words, place_facts, sentences
+from shardwright.probes.needle.judge import NeedleClass, edit_distance, judge_answer, judge_trial
+from shardwright.probes.needle.map import MARKS, grids, html_map, svg_map, text_map
+from shardwright.probes.needle.plan import FULL_DEPTHS, Cell, NeedlePlan, Trial, full_plan, own_plan, quick_plan
+from shardwright.probes.needle.report import compare_needles, report_from
+from shardwright.probes.needle.size import MAX_CALLS, fit_prompt
+from shardwright.probes.needle.text import WORDINGS, answer_to, draw_needle, pad_words, place_facts, sentences
 
 GLM = Edges(block=64, index_topk=2048, chunk=8192, max_len=65_536)
 

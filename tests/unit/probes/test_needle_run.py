@@ -16,10 +16,10 @@ from shardwright.probes.edges import Edges
 from shardwright.probes.faulty.behaviour import Sizes
 from shardwright.probes.faulty.server import FaultyServer
 from shardwright.probes.journal import Journal
-from shardwright.probes.needle import run_needle
-from shardwright.probes.needle_judge import judge_trial
-from shardwright.probes.needle_plan import NeedlePlan, own_plan
-from shardwright.probes.needle_report import report_from
+from shardwright.probes.needle.judge import judge_trial
+from shardwright.probes.needle.plan import NeedlePlan, own_plan
+from shardwright.probes.needle.report import report_from
+from shardwright.probes.needle.run import run_needle
 from shardwright.probes.report import ProbeReport
 from shardwright.probes.server import identify
 from shardwright.probes.stored import read_records

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardwright.probes.detector import Loop, LoopDetector
-from shardwright.probes.outcomes import OutcomeClass, judge
+from shardwright.probes.degen.detector import Loop, LoopDetector
+from shardwright.probes.degen.outcomes import OutcomeClass, judge
 from shardwright.probes.units import split_units
 
 

@@ -16,9 +16,9 @@ from shardwright.probes.edges import Edges
 from shardwright.probes.faulty.behaviour import Sizes
 from shardwright.probes.faulty.server import FaultyServer
 from shardwright.probes.journal import Journal
-from shardwright.probes.parity import run_parity
-from shardwright.probes.parity_plan import ParityPlan, full_plan, quick_plan
-from shardwright.probes.parity_report import compare, judge_trial, report_from
+from shardwright.probes.parity.plan import ParityPlan, full_plan, quick_plan
+from shardwright.probes.parity.report import compare, judge_trial, report_from
+from shardwright.probes.parity.run import run_parity
 from shardwright.probes.report import ProbeReport
 from shardwright.probes.score_text import text
 from shardwright.probes.server import identify

@@ -12,8 +12,8 @@ import pytest
 
 from shardwright.probes.faulty.server import FaultyServer
 from shardwright.probes.journal import Journal
-from shardwright.probes.quality import judge_trial, run_quality
-from shardwright.probes.quality_plan import CHECKS, QualityPlan
+from shardwright.probes.quality.plan import CHECKS, QualityPlan
+from shardwright.probes.quality.run import judge_trial, run_quality
 from shardwright.probes.server import identify
 from shardwright.probes.wire import Endpoint
 

@@ -12,8 +12,8 @@ import pytest
 from shardwright.errors import DeployError, ExitCode
 from shardwright.probes.faulty.server import FaultyServer
 from shardwright.probes.journal import Journal
-from shardwright.probes.quality import report_from, run_quality
-from shardwright.probes.quality_plan import CHECKS, QualityPlan, full, quick
+from shardwright.probes.quality.plan import CHECKS, QualityPlan, full, quick
+from shardwright.probes.quality.run import report_from, run_quality
 from shardwright.probes.report import ProbeReport
 from shardwright.probes.server import Server, identify
 from shardwright.probes.stored import read_records

@@ -14,8 +14,8 @@ from shardwright.probes.edges import Edges
 from shardwright.probes.faulty.behaviour import Sizes
 from shardwright.probes.faulty.server import FaultyServer
 from shardwright.probes.journal import Journal
-from shardwright.probes.repeat import RepeatPlan, full_plan, quick_plan, run_repeat
-from shardwright.probes.repeat_report import ASKS, compare_boots, judge_trial, report_from
+from shardwright.probes.repeat.report import ASKS, compare_boots, judge_trial, report_from
+from shardwright.probes.repeat.run import RepeatPlan, full_plan, quick_plan, run_repeat
 from shardwright.probes.report import ProbeReport
 from shardwright.probes.server import identify
 from shardwright.probes.stored import read_records

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from shardwright.cli.main import run as deploy
-from shardwright.probes import selftest_arms
 from shardwright.probes.faulty.faults import FAULTS
-from shardwright.probes.selftest import is_right, matrix, planned_cells, run_selftest
-from shardwright.probes.selftest_arms import ARMS, Observed
+from shardwright.probes.selftest import arms as selftest_arms
+from shardwright.probes.selftest.arms import ARMS, Observed
+from shardwright.probes.selftest.run import is_right, matrix, planned_cells, run_selftest
 from shardwright.probes.stats import clopper_pearson_upper
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,7 +6,7 @@ import pytest
 from stub_server import MODEL, StubServer
 
 from shardwright.errors import ExitCode
-from shardwright.probes.smoke import CHECKS, Check, SmokeResult, run_smoke
+from shardwright.probes.smoke.run import CHECKS, Check, SmokeResult, run_smoke
 from shardwright.probes.wire import Endpoint, TransportError
 
 Start = Callable[[str], StubServer]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shardwright.errors import DeployError, ExitCode
-from shardwright.probes.speed_compare import MetricVerdict, compare_speed
+from shardwright.probes.speed.compare import MetricVerdict, compare_speed
 
 
 def row(**values: Any) -> dict[str, Any]:

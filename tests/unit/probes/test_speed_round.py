@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shardwright.probes.speed_report import report_from, rows_of
-from shardwright.probes.speed_round import is_speculative, judge_trial, measure, settled
+from shardwright.probes.speed.report import report_from, rows_of
+from shardwright.probes.speed.round import is_speculative, judge_trial, measure, settled
 
 COUNTERS = {"requests": 1, "generation_tokens": None, "drafts": None, "accepted": None, "per_pos": [], "hits": 0}
 

@@ -13,15 +13,15 @@ import pytest
 from shardwright.cli import probe_speed
 from shardwright.cli.main import run as deploy
 from shardwright.errors import DeployError, ExitCode
-from shardwright.probes import speed_engines
 from shardwright.probes.faulty.server import FaultyServer
 from shardwright.probes.journal import Journal
 from shardwright.probes.report import ProbeReport
 from shardwright.probes.server import Server, identify
-from shardwright.probes.speed import run_speed
-from shardwright.probes.speed_plan import Key, SpeedPlan, default, full, quick
-from shardwright.probes.speed_prompts import KINDS, prompt_of
-from shardwright.probes.speed_report import report_from, rows_of
+from shardwright.probes.speed import engines as speed_engines
+from shardwright.probes.speed.plan import Key, SpeedPlan, default, full, quick
+from shardwright.probes.speed.prompts import KINDS, prompt_of
+from shardwright.probes.speed.report import report_from, rows_of
+from shardwright.probes.speed.run import run_speed
 from shardwright.probes.stored import read_records
 from shardwright.probes.wire import Endpoint
 
@@ -102,7 +102,7 @@ def test_a_server_that_others_use_or_that_began_anew_is_not_measured(mode: str, 
 def test_a_round_with_others_in_it_is_measured_again_and_both_stay_on_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardwright.probes.speed._COUNTERS_LAG_S", 0.1)
+    monkeypatch.setattr("shardwright.probes.speed.run._COUNTERS_LAG_S", 0.1)
     file = tmp_path / "t.jsonl"
     plan = SpeedPlan((1,), 1, 16, ("greedy",), (), 0, prompts=("narrative",), warm_up_least=1, warm_up_most=1)
     with FaultyServer(step_s=0.001) as faulty, Journal(file) as journal:
@@ -264,7 +264,7 @@ def test_the_command_measures_and_compares(
     monkeypatch.chdir(tmp_path)
     plan = SpeedPlan((2,), 2, 16, ("greedy",), (), 0, warm_up_least=1, warm_up_most=1)
     monkeypatch.setattr(probe_speed, "_PLANS", {"quick": lambda **_: plan, None: lambda **_: plan})
-    monkeypatch.setattr("shardwright.probes.speed._measured_gap_error", exact_client)
+    monkeypatch.setattr("shardwright.probes.speed.run._measured_gap_error", exact_client)
     program("vllm", BENCH, 0)
     with FaultyServer(step_s=0.003) as faulty:
         at = ["speed", "--base-url", faulty.base_url]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.probes.outcomes import OutcomeClass, judge
-from shardwright.probes.text_faults import doubled_words, foreign_letters, garbage, markup, near_loop
+from shardwright.probes.degen.outcomes import OutcomeClass, judge
+from shardwright.probes.degen.text_faults import doubled_words, foreign_letters, garbage, markup, near_loop
 
 
 @pytest.mark.parametrize(

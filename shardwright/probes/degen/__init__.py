@@ -1,0 +1,1 @@
+"""How often answers loop, run on or rot."""

@@ -1,0 +1,1 @@
+"""Find one fact in texts of exact lengths."""

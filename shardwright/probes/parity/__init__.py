@@ -1,0 +1,1 @@
+"""Is one server the same model as another, against its own noise."""

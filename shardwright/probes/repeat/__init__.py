@@ -1,0 +1,1 @@
+"""The same request again, in one server and on two boots."""

@@ -1,0 +1,1 @@
+"""Every probe against a server with known faults."""

@@ -1,0 +1,1 @@
+"""Does the server answer at all, and the same in each of its ways."""

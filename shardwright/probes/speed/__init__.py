@@ -1,0 +1,1 @@
+"""How fast, step by step: TTFT, ITL, step time, acceptance and prefill."""
