@@ -24,7 +24,7 @@ settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
 
 ENGINE_IMAGE = os.environ.get("ENGINE_IMAGE", "shardwright-test/vllm-cpu:0.30.0")
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def _docker_problem() -> str:

@@ -17,7 +17,7 @@ from shardwright.errors import DeployError, ExitCode
 COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "layouts": ("Look", "look", "layouts", "List the layouts that can be named."),
     "cmd": ("Look", "look", "cmd", "Print the exact command line of a layout."),
-    "status": ("Look", "run", "status", "Show what runs, in which state."),
+    "status": ("Look", "status", "status", "Show what runs, in which state."),
     "logs": ("Look", "run", "logs", "Print the engine's log."),
     "check": ("Check", "check", "check", "Run every gate on a layout."),
     "plan": ("Check", "plan", "plan", "Predict the KV pool and search partitions."),
@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "repeat": ("Probe", "probe_repeat", "repeat", "Ask the same again with other traffic between."),
     "probe": ("Probe", "probe_selftest", "probe", "Test the probes themselves."),
     "evidence": ("Evidence", "evidence", "evidence", "Check the evidence of a run."),
+    "report": ("Evidence", "report", "report", "Make one page of a run or a comparison."),
     "audit": ("Evidence", "evidence", "audit", "List who started, stopped, accepted and waived what, and when."),
 }
 

@@ -1,23 +1,22 @@
-"""Verbs about running engines: `start`, `wait`, `status`, `logs`, `stop`, `doctor`."""
+"""Verbs about running engines: `start`, `wait`, `logs`, `stop`, `doctor`."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 import click
 
 from shardwright.campaign.engines import runtime_of
 from shardwright.campaign.launch import newest_instance
-from shardwright.campaign.records import StartRecord, list_records, read_record
+from shardwright.campaign.records import StartRecord, read_record
 from shardwright.cli.common import layout_options, load, show_findings
 from shardwright.connect.project import Project, open_project
 from shardwright.errors import DeployError, ExitCode
 from shardwright.layout.load import default_layout, find_layout, load_layout
-from shardwright.runtime.base import EngineState, Runtime
+from shardwright.runtime.base import Runtime
 
 
 @click.command()
@@ -68,33 +67,6 @@ def wait(layout: str | None, timeout_s: int | None) -> None:
         api_key=os.environ.get("VLLM_API_KEY") if "VLLM_API_KEY" in record.secrets else None,
     )
     click.echo(f"ready after {ready.elapsed_s:.1f} s: {record.model} at {record.base_url}")
-
-
-@click.command()
-@click.argument("layout", required=False, metavar="[LAYOUT]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def status(layout: str | None, as_json: bool) -> None:
-    """Show what runs, in which state.
-
-    Without LAYOUT: everything that was started from this project.
-    """
-    project = open_project(os.environ)
-    if layout is not None:
-        layout = layout_name(project, layout)
-    rows = []
-    for record in list_records(project.state_dir()):
-        if layout in (None, record.layout):
-            runtime = runtime_of(record.runtime, project.root)
-            rows += [(state, record) for state in runtime.instances(record.layout)]
-    if as_json:
-        click.echo(json.dumps([_state_row(state, record) for state, record in rows], indent=1))
-        return
-    if not rows:
-        click.echo(f"nothing of {layout} was started here" if layout else "nothing was started from this project")
-    for state, record in rows:
-        row = _state_row(state, record)
-        uptime = f"up {row['uptime_s']} s" if row["uptime_s"] is not None else f"exit code {row['exit_code']}"
-        click.echo(f"{state.name}  {state.status}  {uptime}  {row['base_url'] or ''}".rstrip())
 
 
 @click.command()
@@ -191,19 +163,3 @@ def _started(project: Project, layout: str | None) -> tuple[str, StartRecord, Ru
     if record is None:
         raise DeployError(f"nothing of {name} was started from this project", fix=f"deploy start {name}")
     return name, record, runtime_of(record.runtime, project.root)
-
-
-def _state_row(state: EngineState, record: StartRecord) -> dict[str, object]:
-    current = state.name == record.instance
-    running = state.status == "running" and state.started_at is not None
-    return {
-        "instance": state.name,
-        "layout": state.layout,
-        "runtime": record.runtime,
-        "status": state.status,
-        "exit_code": state.exit_code,
-        "restart_count": state.restart_count,
-        "uptime_s": round(time.time() - (state.started_at or 0)) if running else None,
-        "base_url": record.base_url if current else None,
-        "model": record.model if current else None,
-    }

@@ -24,17 +24,23 @@ def write_model(folder: Path, *, quantised: bool = False) -> Path:
 
 
 def _add_tokenizer(model: Path) -> None:
-    """A tokenizer whose ids all lie in the model's vocabulary of 512."""
+    """A token for each of the model's 512 ids, and each is shown as whole characters.
+
+    An untrained model writes halves of characters, which a usual tokenizer holds back: the answer would come in bursts.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("Ġ", " "), decoders.Replace("Ċ", "\n"), decoders.Fuse()])
     trainer = trainers.BpeTrainer(
-        vocab_size=500, show_progress=False, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet
+        vocab_size=512,
+        show_progress=False,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     tokenizer.train_from_iterator([text(number, 100, 1) for number in range(4)], trainer)
+    assert tokenizer.get_vocab_size() == 512
     fast: Any = PreTrainedTokenizerFast
     fast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(model)

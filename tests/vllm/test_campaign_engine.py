@@ -1,8 +1,9 @@
 """A whole campaign on a real engine: a tiny GLM with sparse attention on two stages of the CPU engine.
 
-The control splits its 12 layers in front of a layer that computes its own index rows, the candidate in front of one that
-does not. The model is untrained, so what judges its texts is declared not applicable; repeat, parity, boots and speed
-decide. What memory holds before anybody writes to it is another thing at each start of an engine, as on a real host.
+The control splits its 12 layers in front of a layer that computes its own index rows, the candidate in front of one
+that does not. The model is untrained, so what judges its texts is declared not applicable; smoke, repeat, parity,
+boots and speed decide. What memory holds before anybody writes to it is another thing at each start of an engine, as
+on a real host.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ LAYOUT, RECOMPUTING = "tiny-dsa", "tiny-dsa-recompute"
 ALIGNED, MISALIGNED = "6,6", "4,8"
 TRANSPORT, RECOMPUTE = "pp-index-transport", "pp-index-recompute"
 WITH_TRANSPORT = ("--set", f"patches=[{TRANSPORT}]")
-UNTRAINED = ("smoke", "quality", "degen", "needle", "degen-long")
+UNTRAINED = ("quality", "degen", "needle", "degen-long")
+SPEED = {"streams": [1], "rounds": 2, "max_tokens": 64, "scatter": 0.9}
+"""On two cores equal rounds differ by tens of percent, so only a candidate of another order of speed is slower."""
 STEP_S = 900
 
 
@@ -82,7 +85,7 @@ class Project:
                 "VLLM_CPU_OMP_THREADS_BIND": "nobind",
                 "TORCHDYNAMO_DISABLE": "1",
             },
-            "probes": {"not_applicable": dict.fromkeys(UNTRAINED, "the model is untrained")},
+            "probes": {"not_applicable": dict.fromkeys(UNTRAINED, "the model is untrained"), "speed": SPEED},
             "wait": {"timeout_s": 600},
         }
         file = self.folder / "configs" / "layouts" / f"{name}.yaml"
@@ -97,7 +100,7 @@ class Project:
 
     def running(self, layout: str = LAYOUT) -> list[str]:
         rows = self.ok("status", layout, "--json").data
-        return [row["name"] for row in rows if row["status"] == "running"]
+        return [row["instance"] for row in rows if row["status"] == "running"]
 
 
 @dataclass(frozen=True)
@@ -164,15 +167,17 @@ def recomputed(project: Project, patched: Tried) -> tuple[Outcome, Outcome]:
     return project("up", RECOMPUTING, "--json"), project("boots", RECOMPUTING, "--yes", "--json")
 
 
-def gates(verdict: Outcome) -> dict[str, str]:
-    return {row["metric"]: row["verdict"] for row in verdict.data["rows"] if row["verdict"]}
+def gates(verdict: Outcome, *, speed: bool = True) -> dict[str, str]:
+    """Every row that decides, or those that no busy host can leave undecided."""
+    rows = [row for row in verdict.data["rows"] if row["verdict"]]
+    return {row["metric"]: row["verdict"] for row in rows if speed or "speed" not in (row["group"], row["metric"])}
 
 
 def test_an_aligned_split_is_accepted_and_what_was_not_asked_is_no_pass(control: Outcome) -> None:
     assert control.status == 0, control.stderr
     assert control.data["verdict"] == "PASS"
     probes = json.loads((Path(control.data["run"]) / "verdict.json").read_text())["probes"]
-    assert probes == {"repeat": "PASS"} | dict.fromkeys(("smoke", "quality", "degen", "needle"), "SKIP")
+    assert probes == {"smoke": "PASS", "repeat": "PASS"} | dict.fromkeys(("quality", "degen", "needle"), "SKIP")
 
 
 def test_an_aligned_split_answers_the_same_on_two_boots(boots_of_control: Outcome) -> None:
@@ -181,9 +186,11 @@ def test_an_aligned_split_answers_the_same_on_two_boots(boots_of_control: Outcom
 
 
 def test_the_control_is_sound(asked_control: Outcome) -> None:
-    assert asked_control.status == 0, asked_control.stdout + asked_control.stderr
     probes = asked_control.data["probes"]
-    assert {name for name, verdict in probes.items() if verdict == "PASS"} == {"repeat", "speed", "parity"}
+    speed = probes.pop("speed")
+    assert {name for name, verdict in probes.items() if verdict == "PASS"} == {"smoke", "repeat", "parity"}
+    # Events that come bunched on a busy host prove nothing, and the probe says so.
+    assert (speed, asked_control.status) in (("PASS", 0), ("INCONCLUSIVE", 3)), asked_control.stdout
 
 
 def test_a_misaligned_split_without_a_patch_is_not_booted_unwaived(
@@ -206,18 +213,24 @@ def test_a_misaligned_split_without_a_patch_fails_and_the_reason_is_named(unpatc
 
 def test_the_same_split_with_the_patch_passes(patched: Tried) -> None:
     assert patched.boot.status == 0, patched.boot.stderr
-    assert patched.verify.status == 0, patched.verify.stdout
-    assert patched.verdict.status == 0, patched.verdict.stdout
-    assert patched.verdict.data["verdict"] == "PASS"
-    assert set(gates(patched.verdict).values()) == {"PASS"}
-    assert gates(patched.verdict).keys() >= {"repeat", "parity", "speed"}
+    certain = gates(patched.verdict, speed=False)
+    assert certain == dict.fromkeys(certain, "PASS"), patched.verdict.stdout
+    assert certain.keys() >= {"smoke", "repeat", "parity", "parity, distance against the control's own noise"}
+    found = gates(patched.verdict)
+    assert "FAIL" not in found.values(), patched.verdict.stdout
+    # What a busy host leaves undecided of speed is never counted as passed.
+    expected = ("PASS", 0) if set(found.values()) == {"PASS"} else ("INCONCLUSIVE", 3)
+    assert (patched.verdict.data["verdict"], patched.verdict.status) == expected
+    assert found.keys() >= {"speed"}
 
 
 def test_the_patch_is_load_bearing(patched: Tried) -> None:
     assert patched.ablation is not None
     assert patched.ablation.status == 0, patched.ablation.stdout + patched.ablation.stderr
     assert patched.ablation.data["bearing"] == "LOAD_BEARING"
-    assert patched.ablation.data["reason"].startswith("repeat: p0: ")
+    assert patched.ablation.data["reason"].startswith(
+        ("repeat: p0: ", "smoke: completion: the same greedy request twice")
+    )
 
 
 def test_rollback_returns_to_the_control_after_either_candidate(

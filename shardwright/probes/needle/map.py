@@ -45,7 +45,7 @@ _WORST_FIRST = (
     NeedleClass.EXACT,
 )
 _ORDER = ("cold", "warm", "thinking", "concurrent")
-_CELL_W, _CELL_H, _LEFT, _LINE = 44, 26, 90, 18
+_CELL_W, _CELL_H, _LEFT, _LINE = 44, 26, 130, 18
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from shardwright.errors import DeployError, ExitCode
+from shardwright.layout.speed import SpeedSettings
 from shardwright.probes.speed.compare import MetricVerdict, compare_speed
+from shardwright.probes.speed.plan import as_declared, default
 
 
 def row(**values: Any) -> dict[str, Any]:
@@ -92,3 +94,23 @@ def test_acceptance_passes_by_its_value_and_fails_only_for_sure() -> None:
     control = row(tok_s=70, drafts=400, accept_pos0=0.7)
     for candidate, wanted in ((0.67, "PASS"), (0.66, "INCONCLUSIVE"), (0.4, "FAIL")):
         assert verdict("accept_pos0", control, control | {"accept_pos0": candidate}).verdict == wanted
+
+
+def test_a_margin_is_no_narrower_than_the_scatter_that_the_host_declares() -> None:
+    a, b = row(step_ms=30.0, tok_s=33.0), row(step_ms=40.0, tok_s=25.0)
+    narrow, wide = compare_speed([a], [b]), compare_speed([a], [b], 0.5)
+    assert {one.verdict for one in narrow} == {"FAIL"}
+    assert {one.verdict for one in wide} == {"PASS"}
+    assert {one.verdict for one in compare_speed([a], [row(step_ms=60.0, tok_s=11.0)], 0.5)} == {"FAIL"}
+
+
+def test_scatter_does_not_excuse_lost_acceptance() -> None:
+    a, b = row(tok_s=70, accept_len=2.8), row(tok_s=70, accept_len=2.0)
+    assert [one.verdict for one in compare_speed([a], [b], 0.9) if one.metric.startswith("accept_len")] == ["FAIL"]
+
+
+def test_a_layout_may_ask_less_of_a_slow_host() -> None:
+    settings = SpeedSettings(streams=(1, 4), rounds=2, max_tokens=64, scatter=0.5)
+    plan = as_declared(default(), settings)
+    assert (plan.concurrencies, plan.rounds, plan.max_tokens, plan.settle_share) == ((1, 4), 2, 64, 0.5)
+    assert as_declared(default(), SpeedSettings()) == default()

@@ -22,6 +22,8 @@ def main() -> None:
     if mode == "dies":
         print("RuntimeError: Engine core initialization failed.", flush=True)
         sys.exit(1)
+    if mode == "slow-start":
+        time.sleep(60)
     if mode == "boot-weights":
         # Memory as this boot found it: another model on each, the same within one.
         found = Scores(skew=time.time_ns() % 1_000_000 + 1)
