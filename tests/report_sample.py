@@ -87,8 +87,9 @@ def _observe(bundle: Bundle) -> None:
         for stage in stages
         for rank in range(4)
     ]
-    observed = {"ranks": ranks, "pool_tokens": 301_824, "max_model_len": 131_072, "max_concurrency": 2.3}
-    differences = [{"what": "pool tokens", "predicted": 300_000, "actual": 301_824, "is_finding": False}]
+    observed = {"ranks": ranks, "pool_tokens": 403_840, "max_model_len": 131_072, "max_concurrency": 3.08}
+    pool = plan["predicted"]["pool"]["pool_tokens"]
+    differences = [{"what": "pool tokens", "predicted": pool, "actual": 403_840, "is_finding": True}]
     bundle.put("plan.json", plan | {"observed": observed, "differences": differences})
 
 

@@ -16,7 +16,7 @@ from shardwright.connect.project import Project
 from shardwright.errors import DeployError
 from shardwright.facts.nvml import read_cards
 from shardwright.probes.metrics import RUNNING, WAITING, Metrics, read_metrics
-from shardwright.probes.wire import Endpoint, TransportError
+from shardwright.probes.wire import Endpoint, TransportError, get
 from shardwright.runtime.base import EngineState, Runtime
 from shardwright.runtime.phases import Phase, advance, see_phase
 
@@ -32,9 +32,10 @@ _ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 class EngineStatus:
     """One instance. What the server does not say, or what is not looked at for a stopped one, is None.
 
-    `answers`: "yes", "no" (nobody answers within two seconds), or "no metrics". `kv_usage` is a share from 0 to 1,
-    `acceptance_length` the tokens per step since the engine began. `drift` is "none", "drift", or why it is not known;
-    `drifted` names what differs, an edited or lost overlay among it.
+    `answers`: "yes", "no" (nobody answers within two seconds), "unhealthy", or "no metrics". `kv_usage` is a share from
+    0 to 1, that of the fullest engine where there are several; `acceptance_length` the tokens per step since the engine
+    began. `drift` is "none", "drift", or why it is not known, `drifted` what differs. `overlay` is "as locked" or
+    "changed", None without patches or where nobody looked.
     """
 
     instance: str
@@ -55,6 +56,7 @@ class EngineStatus:
     preemptions: int | None = None
     drift: str | None = None
     drifted: tuple[str, ...] = ()
+    overlay: str | None = None
     gpu_memory_gib: tuple[tuple[float, float], ...] = ()
     """Used and total memory of every card of this host, whoever uses it."""
 
@@ -80,9 +82,13 @@ def _status(
     seen: dict[str, Any] = {}
     if alive and current:
         seen = _served(record, environ)
-        seen["phase"] = str(Phase.READY if seen["answers"] != "no" else _phase(runtime, state.name))
-        seen["drift"], seen["drifted"] = _drift(project, record, environ)
+        answers = seen["answers"]
+        phase = Phase.READY if answers in ("yes", "no metrics") else _phase(runtime, state.name)
+        seen["phase"] = str(phase) if phase else None
+        seen |= _drift(project, record, environ)
         seen["gpu_memory_gib"] = _gpu_memory()
+    elif alive:
+        seen = {"drift": "not checked: another instance is on record"}
     return EngineStatus(
         instance=state.name,
         layout=state.layout,
@@ -106,6 +112,8 @@ def _served(record: StartRecord, environ: Mapping[str, str]) -> dict[str, Any]:
         total_timeout_s=_ANSWER_TIMEOUT_S,
     )
     try:
+        if get(endpoint, "/health").status != 200:
+            return {"answers": "unhealthy"}
         metrics = read_metrics(endpoint)
     except TransportError:
         return {"answers": "no"}
@@ -115,7 +123,7 @@ def _served(record: StartRecord, environ: Mapping[str, str]) -> dict[str, Any]:
         "answers": "yes",
         "running": _whole(metrics, RUNNING),
         "waiting": _whole(metrics, WAITING),
-        "kv_usage": metrics.value(_KV_USAGE),
+        "kv_usage": max((value for _, value in metrics.samples.get(_KV_USAGE, ())), default=None),
         "acceptance_length": _acceptance(metrics),
         "preemptions": _whole(metrics, _PREEMPTIONS),
     }
@@ -132,12 +140,17 @@ def _acceptance(metrics: Metrics) -> float | None:
     return None if not drafts or accepted is None else 1 + accepted / drafts
 
 
-def _phase(runtime: Runtime, name: str) -> Phase:
+def _phase(runtime: Runtime, name: str) -> Phase | None:
+    """Of the last start in the log, which a container that restarts goes on writing; None where it cannot be read."""
     phase = Phase.STARTING
-    for line in runtime.logs(name, tail=_LOG_LINES):
-        sighting = see_phase(line)
-        if sighting is not None:
-            phase = advance(phase, sighting.phase)
+    try:
+        for line in runtime.logs(name, tail=_LOG_LINES):
+            sighting = see_phase(line)
+            if sighting is not None:
+                begins = sighting.phase is Phase.STARTING
+                phase = Phase.STARTING if begins else advance(phase, sighting.phase)
+    except DeployError:
+        return None
     return phase
 
 
@@ -146,9 +159,14 @@ def _gpu_memory() -> tuple[tuple[float, float], ...]:
     return tuple((gpu.memory_gib - gpu.free_gib, gpu.memory_gib) for gpu in cards if gpu.free_gib is not None)
 
 
-def _drift(project: Project, record: StartRecord, environ: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+def _drift(project: Project, record: StartRecord, environ: Mapping[str, str]) -> dict[str, Any]:
     try:
-        found = find_drift(prepare(record.layout, environ, project=project))
+        request = prepare(record.layout, environ, project=project)
+        found = find_drift(request)
     except DeployError as error:
-        return f"not known: {error.what}", ()
-    return ("drift" if found.differences else "none"), tuple(one.path for one in found.differences)
+        return {"drift": f"not known: {error.what}"}
+    if found.instance != record.instance:
+        return {"drift": f"not checked: {found.instance} is newer"}
+    paths = tuple(one.path for one in found.differences)
+    overlay = None if request.deployment.overlay is None else "changed" if "overlay" in paths else "as locked"
+    return {"drift": "drift" if paths else "none", "drifted": paths, "overlay": overlay}

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("layout", required=False, metavar="[LAYOUT]")
-@click.option("--watch", "every_s", type=click.FloatRange(min=0.5), metavar="SECONDS", help="Look again and again.")
+@click.option(
+    "--watch",
+    "every_s",
+    type=click.FloatRange(min=0.5),
+    is_flag=False,
+    flag_value=2.0,
+    metavar="[SECONDS]",
+    help="Look again and again, every two seconds if nothing else is said.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; with --watch one line each time.")
 def status(layout: str | None, every_s: float | None, as_json: bool) -> None:
     """Show what runs, in which state.
@@ -57,6 +65,8 @@ def _show(rows: list[EngineStatus], layout: str | None) -> None:
         if row.drift is not None:
             named = f": {', '.join(row.drifted)}; deploy drift {row.layout}" if row.drifted else ""
             click.echo(f"  drift: {row.drift}{named}")
+        if row.overlay is not None:
+            click.echo(f"  overlay: {row.overlay}")
         if row.gpu_memory_gib:
             cards = "  ".join(f"{used:.1f}/{total:.1f}" for used, total in row.gpu_memory_gib)
             click.echo(f"  GPU memory, GiB: {cards}")
@@ -65,6 +75,8 @@ def _show(rows: list[EngineStatus], layout: str | None) -> None:
 def _served(row: EngineStatus) -> str:
     if row.answers == "no":
         return "does not answer"
+    if row.answers == "unhealthy":
+        return "answers, but not healthy"
     if row.answers == "no metrics":
         return "answers, without metrics"
     parts: list[tuple[str, Any]] = [

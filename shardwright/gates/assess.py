@@ -26,6 +26,7 @@ from shardwright.gates.engine import check_custom_all_reduce, check_owned_flags,
 from shardwright.gates.environment import check_device_selection, check_engine_variables, check_nccl
 from shardwright.gates.finding import Finding, Overall, by_severity, overall_verdict
 from shardwright.gates.flags import check_flags
+from shardwright.gates.hidden import check_batch_size, check_config_file
 from shardwright.gates.history import check_compile_cache, check_earlier_log
 from shardwright.gates.index_sharing import check_index_sharing
 from shardwright.gates.indexer_weights import check_indexer_weights
@@ -77,6 +78,8 @@ GATES = (
     check_ready_timeout,
     check_owned_flags,
     check_flags,
+    check_config_file,
+    check_batch_size,
     check_engine_variables,
     check_model_runner,
     check_draft_settings,

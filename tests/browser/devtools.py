@@ -98,9 +98,10 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def picture(self, target: Path) -> None:
-        """The whole page as a PNG."""
-        shot = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+    def picture(self, target: Path, area: tuple[int, int, int, int] | None = None) -> None:
+        """The whole page, or the area (x, y, width, height) of it; PNG or WebP by the name of the file."""
+        clip = {"clip": dict(zip(("x", "y", "width", "height"), area, strict=True)) | {"scale": 1}} if area else {}
+        shot = self._call("Page.captureScreenshot", format=target.suffix[1:], captureBeyondViewport=True, **clip)
         target.write_bytes(base64.b64decode(shot["data"]))
 
     def paper(self) -> bytes:

@@ -87,5 +87,4 @@ def load_run(folder: Path) -> StoredRun:
 def _state(folder: Path, seal: Mapping[str, Any]) -> State:
     if not seal:
         return "not sealed"
-    found = file_hashes(folder)
-    return "sealed" if found == seal.get("files") and digest_of(found) == seal.get("digest") else "altered"
+    return "sealed" if digest_of(file_hashes(folder)) == seal.get("digest") else "altered"
