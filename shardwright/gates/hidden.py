@@ -24,10 +24,10 @@ def check_batch_size(deployment: Deployment, plan: Plan, facts: Facts) -> list[F
     """vLLM config/scheduler.py SchedulerConfig.verify_max_model_len raises below one token a request."""
     sequences = whole_number(value_of(deployment, "--max-num-seqs"))
     try:
-        tokens = parse_count((value_of(deployment, "--max-num-batched-tokens") or "").strip())
+        tokens = parse_count(value_of(deployment, "--max-num-batched-tokens"))
     except UsageError:
         return []
-    if sequences is None or tokens >= sequences:
+    if tokens is None or sequences is None or tokens >= sequences:
         return []
     text = f"max_num_batched_tokens {tokens} is below max_num_seqs {sequences}"
     fix = f"serve: {{max_num_seqs: {tokens}}}, or more max_num_batched_tokens"
