@@ -22,7 +22,7 @@ def test_no_file_is_nothing_to_refuse() -> None:
 @pytest.mark.parametrize("tokens", ["255", "0"])
 def test_a_step_below_the_requests_is_refused(tokens: str) -> None:
     found = said(check_batch_size, deployed(f"--max-num-batched-tokens {tokens}", "--max-num-seqs 256"), Facts())
-    assert len(found) == 1 and f"max_num_batched_tokens {tokens} is below max_num_seqs 256" in found[0]
+    assert found == [f"batch-size reject: max_num_batched_tokens {tokens} is below max_num_seqs 256"]
 
 
 @pytest.mark.parametrize(
