@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shardwright.probes.faulty.engine import Job
 
 if TYPE_CHECKING:
+    import threading
+
     from shardwright.probes.faulty.behaviour import Behaviour
-    from shardwright.probes.faulty.server import FaultyServer
 
 _FAILS_AFTER_EVENTS = 3
 _BUNCH_EVENTS = 8
@@ -60,9 +61,15 @@ def client_is_gone(connection: socket.socket) -> bool:
     return True
 
 
-def send_whole(
-    handler: BaseHTTPRequestHandler, server: FaultyServer, job: Job, payload: dict[str, Any], tokens: int
-) -> None:
+class Sender(Protocol):
+    """What sending needs of the server: how it misbehaves, its pace, and whether it is about to leave."""
+
+    behaviour: Behaviour
+    pace: Pace
+    leaving: threading.Event
+
+
+def send_whole(handler: BaseHTTPRequestHandler, server: Sender, job: Job, payload: dict[str, Any], tokens: int) -> None:
     """Send an answer in one piece, after the time that its tokens take."""
     behaviour = server.behaviour
     nap(server.pace.step_s * tokens, lambda: client_is_gone(handler.connection))
@@ -88,9 +95,7 @@ def send_whole(
 _ERROR = {"error": {"message": "EngineCore encountered an issue", "type": "InternalServerError", "code": 500}}
 
 
-def send_events(
-    handler: BaseHTTPRequestHandler, server: FaultyServer, job: Job, events: Iterable[dict[str, Any]]
-) -> None:
+def send_events(handler: BaseHTTPRequestHandler, server: Sender, job: Job, events: Iterable[dict[str, Any]]) -> None:
     """Send an answer as server-sent events in chunked framing."""
     handler.send_response(200)
     handler.send_header("Content-Type", "text/event-stream; charset=utf-8")
@@ -105,7 +110,7 @@ def send_events(
 
 def _send_all(
     handler: BaseHTTPRequestHandler,
-    server: FaultyServer,
+    server: Sender,
     job: Job,
     events: Iterable[dict[str, Any]],
     behaviour: Behaviour,
