@@ -274,3 +274,14 @@ def test_ranks_that_hold_padding_only_are_refused_unless_waived(waived: tuple[st
     assert spoken(asked, padded(config)) == [f"{verdict}: {text}"]
     fix = "" if verdict == "warn" else "use a smaller TP, or allow: [idle-ranks]"
     assert fix in fixes(check_virtual_tp, asked, padded(config))
+
+
+def test_what_the_experts_run_with_is_said_and_where_it_is_not_what_one_expects() -> None:
+    (blackwell,) = said(check_virtual_tp, served(), padded())
+    assert blackwell.endswith("MXFP4 experts with MXFP8 activations, where BF16 may be expected")
+    rows = [row for row in table().capabilities if row.activations == "BF16"]
+    for row in rows:
+        words = (f"--attention-backend {row.attention}", f"--moe-backend {row.moe}")
+        texts = said(check_virtual_tp, served(*words, capability=row.compute_capability), padded())
+        assert any(text.endswith("MXFP4 experts with BF16 activations") for text in texts), texts
+    assert rows
