@@ -30,7 +30,7 @@ from shardwright.campaign.request import Request
 from shardwright.campaign.rollback import previous_proven, rollback_locked
 from shardwright.campaign.verify import Verified, secret_values, verify
 from shardwright.errors import DeployError, ExitCode
-from shardwright.probes.report import Verdict
+from shardwright.probes.report import EXIT_CODES, Verdict
 from shardwright.probes.wire import Endpoint
 from shardwright.runtime.base import EngineState, Runtime
 from shardwright.runtime.wait import ignore_event
@@ -60,12 +60,7 @@ class UpOutcome:
 
     @property
     def exit_code(self) -> ExitCode:
-        codes: Mapping[Verdict, ExitCode] = {
-            "PASS": ExitCode.OK,
-            "FAIL": ExitCode.DRIFT,
-            "FAULT": ExitCode.HARNESS,
-        }
-        return codes.get(self.verdict, ExitCode.INCONCLUSIVE)
+        return EXIT_CODES[self.verdict]
 
 
 def up(
