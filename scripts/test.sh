@@ -18,7 +18,8 @@ step "$venv/bin/ruff" check .
 step "$venv/bin/ruff" format --check .
 step "$venv/bin/mypy"
 step "$venv/bin/lint-imports" --no-logo
-# Quick tests share the cores; engines, containers, browsers and measurements get the machine to themselves.
+# Quick tests share the cores, two on each since many of them wait. Engines, containers, browsers and measurements get
+# the machine to themselves.
 tiers='docker or vllm or browser or slow'
 failed=0
 tests() {
@@ -32,7 +33,7 @@ tests() {
 if [ "$#" != 0 ]; then
     tests "$@"
 else
-    tests -m "not ($tiers)" --numprocesses auto --dist loadfile
+    tests -m "not ($tiers)" --numprocesses "$((2 * $(getconf _NPROCESSORS_ONLN)))" --dist loadfile
     tests -m "$tiers"
 fi
 exit "$failed"

@@ -22,11 +22,15 @@ _EVIDENCE_CHARS = 400
 
 @dataclass(frozen=True)
 class Rule:
-    """One known message. `pattern` is searched in the bare message of a line; `example` is a line it must match."""
+    """One known message. `pattern` is searched in the bare message of a line; `example` is a line it must match.
+
+    `silent`, where there is one, names processes by their tag: the rule holds only if none of them logged an error.
+    """
 
     id: str
     kind: Kind
     pattern: re.Pattern[str]
+    silent: re.Pattern[str] | None
     exit_codes: tuple[int, ...]
     cause: str
     fix: str
@@ -52,10 +56,13 @@ def diagnose(lines: Iterable[str], exit_code: int | None = None) -> list[Diagnos
     `exit_code` as a shell shows it (128 + signal) is evidence too. An empty list means that nothing is known.
     """
     found: dict[str, Diagnosis] = {}
+    complained: set[str] = set()
     for raw in lines:
         line = parse_line(raw)
         if not line.message or line.level in ("INFO", "DEBUG"):
             continue
+        if line.level in ("ERROR", "CRITICAL") or line.message.startswith("Traceback "):
+            complained.add(line.worker)
         for rule in rules():
             if rule.id in found or (line.level == "WARNING") != (rule.kind == "hint"):
                 continue
@@ -65,6 +72,9 @@ def diagnose(lines: Iterable[str], exit_code: int | None = None) -> list[Diagnos
     for rule in rules():
         if exit_code in rule.exit_codes and rule.id not in found:
             found[rule.id] = _diagnosis(rule, {}, f"exit code {exit_code}")
+    for rule in rules():
+        if rule.silent is not None and any(rule.silent.match(worker) for worker in complained):
+            found.pop(rule.id, None)
     return sorted(found.values(), key=lambda diagnosis: KINDS.index(diagnosis.kind))
 
 
@@ -79,10 +89,12 @@ def rules() -> Sequence[Rule]:
 
 
 def _rule(section: Section) -> Rule:
+    silent = section.optional_text("silent")
     rule = Rule(
         id=section.text("id"),
         kind=section.choice("kind", KINDS, "cause"),
         pattern=re.compile(section.text("match")),
+        silent=re.compile(silent) if silent else None,
         exit_codes=tuple(int(code) for code in section.texts("exit_codes")),
         cause=section.text("cause"),
         fix=section.text("fix"),

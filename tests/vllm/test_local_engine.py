@@ -196,7 +196,8 @@ def test_a_killed_engine_core_ends_the_wait_and_leaves_no_process(engine: Any) -
             timeout_s=WAIT_S,
             on_event=kill_core,
         )
-    assert "killed-by-oom-killer" in [diagnosis.id for diagnosis in caught.value.diagnoses]
+    # The engine sees that its core is gone before or after it can read the exit code.
+    assert caught.value.diagnoses[0].id in ("killed-by-oom-killer", "core-vanished")
     needle.runtime.stop(needle.state.name, 30)
     assert needle.members() == ()
 

@@ -75,6 +75,35 @@ def test_what_an_engine_merely_mentions_is_no_cause() -> None:
     assert diagnose([f"INFO 11-30 21:10:32 [x.py:1] {mention}", f"WARNING 11-30 21:10:32 [x.py:1] {mention}"]) == []
 
 
+VANISHED_CORE = (
+    "(APIServer pid=7) Traceback (most recent call last):",
+    "(APIServer pid=7) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
+)
+
+
+def test_a_core_that_ended_without_a_word_was_killed_or_crashed() -> None:
+    found = diagnose(["(EngineCore pid=8) INFO 11-30 21:10:32 [x.py:1] Loading weights", *VANISHED_CORE])
+    assert [diagnosis.id for diagnosis in found] == ["core-vanished", "engine-core-died"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "(EngineCore pid=8) ERROR 11-30 21:10:32 [core.py:1366] ValueError: something that no rule knows",
+        "(EngineCore pid=8) Traceback (most recent call last):",
+        "(Worker_TP1 pid=9) ERROR 11-30 21:10:32 [x.py:1] something that no rule knows",
+    ],
+)
+def test_a_core_that_said_why_did_not_vanish(said: str) -> None:
+    assert [diagnosis.id for diagnosis in diagnose([said, *VANISHED_CORE])] == ["engine-core-died"]
+
+
+def test_a_worker_killed_with_its_exit_code_has_one_cause() -> None:
+    died = "(EngineCore pid=8) ERROR 11-30 21:10:32 [x.py:1] Worker proc VllmWorker-1 died unexpectedly (exit code: {})"
+    for code, cause in ((-9, "killed-by-oom-killer"), (-11, "segmentation-fault"), (None, "worker-vanished")):
+        assert [diagnosis.id for diagnosis in diagnose([died.format(code)])] == [cause, "engine-core-died"]
+
+
 @pytest.mark.parametrize(("code", "cause"), [(137, "killed-by-oom-killer"), (132, "illegal-instruction")])
 def test_an_exit_code_speaks_for_itself(code: int, cause: str) -> None:
     assert [diagnosis.id for diagnosis in diagnose([], code)] == [cause]
