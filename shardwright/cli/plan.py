@@ -25,9 +25,9 @@ from shardwright.campaign.planning import (
     load_plan_request,
     report_plan,
 )
-from shardwright.cli.common import layout_options
+from shardwright.cli.common import facts_option, layout_options, read_log
 from shardwright.cli.plan_json import difference_json, found_json, report_json, resident
-from shardwright.errors import DeployError, ExitCode, UsageError
+from shardwright.errors import DeployError, ExitCode
 from shardwright.plan.kv_pool import PoolPlan
 from shardwright.plan.observed import ObservedPool
 
@@ -61,11 +61,11 @@ def plan() -> None:
 
 @plan.command()
 @layout_options
+@facts_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--observed", is_flag=True, help="Compare with what the running engine logged.")
 @click.option("--log", "log_file", type=click.Path(path_type=Path), help="With --observed: read this log instead.")
 @click.option("--request-tokens", type=click.IntRange(min=1), help="How many requests of so many tokens stay resident.")
-@click.option("--facts", type=click.Path(path_type=Path), help="A file that stands in for this machine.")
 @click.pass_context
 def show(
     ctx: click.Context,
@@ -75,10 +75,10 @@ def show(
     observed: bool,
     log_file: Path | None,
     request_tokens: int | None,
-    facts: Path | None,
+    facts_file: Path | None,
 ) -> None:
     """Predict the KV pool of a layout."""
-    request = _request(layout, sets, facts)
+    request = _request(layout, sets, facts_file)
     if observed or log_file:
         _show_observed(ctx, request, log_file, as_json)
         return
@@ -91,6 +91,7 @@ def show(
 
 @plan.command()
 @layout_options
+@facts_option
 @click.option("--pp", type=click.IntRange(min=1), help="Stages; without it every TP x PP that the cards allow.")
 @click.option("--top", type=click.IntRange(min=1, max=100), default=8, show_default=True, help="Lines to show.")
 @click.option("--floor-gib", type=click.FloatRange(min=0), default=0.0, help="Least KV memory per card of each stage.")
@@ -101,7 +102,6 @@ def show(
     show_default=True,
     help="Compute of the slowest stage over the mean, MTP and head counted.",
 )
-@click.option("--facts", type=click.Path(path_type=Path), help="A file that stands in for this machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def search(
     layout: str | None,
@@ -110,14 +110,14 @@ def search(
     top: int,
     floor_gib: float,
     max_imbalance: float,
-    facts: Path | None,
+    facts_file: Path | None,
     as_json: bool,
 ) -> None:
     """Rank the partitions with the largest KV pool.
 
     Exact. A stage begins on a layer that computes its own index, unless a patch of the layout covers orphan layers.
     """
-    request = _request(layout, sets, facts)
+    request = _request(layout, sets, facts_file)
     options = SearchOptions(top, floor_gib, max_imbalance)
     result = search_pipeline(request, pp, options) if pp else search_all(request, options)
     if as_json:
@@ -126,8 +126,8 @@ def search(
     _show_search(result)
 
 
-def _request(layout: str | None, sets: tuple[str, ...], facts: Path | None) -> PlanRequest:
-    request = load_plan_request(layout, os.environ, sets, facts)
+def _request(layout: str | None, sets: tuple[str, ...], facts_file: Path | None) -> PlanRequest:
+    request = load_plan_request(layout, os.environ, sets, facts_file)
     for override in request.overrides:
         click.echo(f"override {override}", err=True)
     return request
@@ -234,7 +234,8 @@ def _show_calibration(request: PlanRequest, observed: ObservedPool) -> None:
 
 def _cache_settings(request: PlanRequest) -> str:
     """What decides the prefill workspace of that start."""
-    from shardwright.resolve.capacity import flag, max_model_len
+    from shardwright.resolve.capacity import max_model_len
+    from shardwright.resolve.flags import flag
 
     length, dtype = max_model_len(request.deployment, request.facts), flag(request.deployment, "--kv-cache-dtype")
     parts = (("max_model_len", length), ("kv_cache_dtype", dtype))
@@ -243,10 +244,7 @@ def _cache_settings(request: PlanRequest) -> str:
 
 def _log_lines(request: PlanRequest, log_file: Path | None) -> list[str]:
     if log_file is not None:
-        try:
-            return log_file.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError as error:
-            raise UsageError(f"{log_file} cannot be read: {error.strerror}") from None
+        return read_log(log_file)
     if request.facts.log is not None:
         return request.facts.log.splitlines()
     from shardwright.campaign.engines import runtime_of

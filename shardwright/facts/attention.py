@@ -30,6 +30,9 @@ _STATEFUL_KEYS = (
 _LAYER_KINDS = {"full_attention": False, "sliding_attention": True, "full": False, "sliding": True}
 # Models whose `sliding_window`, without a list of layer types, holds for every layer.
 _ALL_SLIDING_TYPES = frozenset({"mistral", "mixtral", "phi3", "starcoder2"})
+# Every n-th layer is full, the others slide, with a window of so many tokens: what the config classes of these models
+# fill in where config.json is silent.
+_INTERLEAVED = {"gemma2": (2, 4096), "gemma3_text": (6, 4096), "cohere2": (4, 4096), "gpt_oss": (2, 128)}
 _DTYPE_BYTES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
 
 
@@ -129,9 +132,12 @@ def _sliding(config: Mapping[str, Any], whole: _Whole, num_layers: int) -> tuple
         if not any(flags):
             return (), 0, ""
         return (flags, window, "") if window else ((), 0, "sliding layers without a sliding_window")
+    every, usual = _INTERLEAVED.get(str(config.get("model_type")), (0, 0))
+    if "sliding_window" not in config:
+        window = usual
     if not window or config.get("use_sliding_window") is False:
         return (), 0, ""
-    pattern = whole("sliding_window_pattern")
+    pattern = whole("sliding_window_pattern") or every
     if pattern:
         return tuple((layer + 1) % pattern != 0 for layer in range(num_layers)), window, ""
     if config.get("model_type") in _ALL_SLIDING_TYPES:

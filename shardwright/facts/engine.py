@@ -21,12 +21,14 @@ class EngineFacts(Struct, frozen=True):
 
     `others` and `retired` are read only when the layout uses a name that the table lacks. `files`: sha256 of files by
     their path below the vllm package, None where the engine has no such file; empty where nobody looked into it.
+    `seen`: the version is that of the engine itself, not only what the layout says.
     """
 
     table: EngineTable | None
     others: tuple[EngineTable, ...] = ()
     retired: Retired = Retired({}, {})
     files: Mapping[str, str | None] = {}
+    seen: bool = False
 
 
 def engine_facts(layout: Layout, project: Project, *, tree: SourceTree | None = None) -> EngineFacts:
@@ -37,10 +39,11 @@ def engine_facts(layout: Layout, project: Project, *, tree: SourceTree | None = 
         table: EngineTable | None = tree_table(tree, cache_folder(project))
     else:
         table = bundled_table(project, layout.engine.vllm)
+    seen = tree is not None
     if table is None or not _lacks(table, layout):
-        return EngineFacts(table)
+        return EngineFacts(table, seen=seen)
     others = tuple(other for other in all_tables(project) if other.vllm != table.vllm)
-    return EngineFacts(table, others, retired_names(project))
+    return EngineFacts(table, others, retired_names(project), seen=seen)
 
 
 def cache_folder(project: Project) -> Path:

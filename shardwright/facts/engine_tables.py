@@ -53,7 +53,7 @@ class EngineTable(Struct, frozen=True):
 
 
 class Retired(Struct, frozen=True):
-    """Names that no bundled version knows any more: what to write instead, as a sentence."""
+    """Names that the newest bundled version does not know any more: what to write instead, as a sentence."""
 
     flags: dict[str, str]
     envs: dict[str, str]
@@ -84,7 +84,7 @@ def all_tables(project: Project) -> tuple[EngineTable, ...]:
 
 
 def retired_names(project: Project) -> Retired:
-    """The hand-written list of names that were retired before the oldest bundled table."""
+    """The hand-written list of names that were retired up to the newest bundled table."""
     file = project.find(RETIRED)
     return msgspec.json.decode(file.read_bytes(), type=Retired) if file else Retired({}, {})
 

@@ -124,7 +124,7 @@ def _given_facts(
         checkpoint=given.checkpoint,
         gpus=given.gpus,
         shape=shape,
-        engine=replace(engine, files=given.engine_files),
+        engine=replace(engine, files=given.engine_files, seen=given.engine_version is not None),
         links=given.links,
         host=given.host,
         nodes=given.nodes,
@@ -234,6 +234,7 @@ def _host(layout: Layout, project: Project, host: bool, cards: Cards) -> Host:
         return Host(missing=missing)
     folders = [Path(os.path.abspath(project.root / os.path.expanduser(source))) for source in sources]
     outside = tuple(pair for folder in folders if folder.is_dir() for pair in links_outside(folder))
+    code = [folder for folder in folders if folder.suffix == ".py"]
     container, docker = layout.container, _docker_host(layout, cards)
     host_network = layout.runtime == "docker" and container.network == "host"
     model = locate_model(layout.model.path, project)
@@ -243,7 +244,7 @@ def _host(layout: Layout, project: Project, host: bool, cards: Cards) -> Host:
         runtimes=docker.runtimes if docker else (),
         missing=missing,
         outside=outside,
-        loose=loose_paths(project.root / "overlays"),
+        loose=tuple(path for place in (project.root / "overlays", *code) for path in loose_paths(place)),
     )
 
 

@@ -39,9 +39,9 @@ class Host(Struct, frozen=True):
     `live` says that this very machine was asked, as against a facts file. `listening`: TCP ports in use.
     `runtimes`: OCI runtimes of the Docker engine, with `nvidia` wherever it can give cards. `disk_free_gib`: the least
     of where project, model and images lie. `missing`: mount sources, given relative to the project, that are not
-    there. `outside`: files below a mount source that are links to the value, an absolute path. `loose`: overlay files
-    or folders that others may write. `caches`: compile caches below a mounted folder and the topology that each was
-    made for.
+    there. `outside`: files below a mount source that are links to the value, absolute or from where the link lies.
+    `loose`: files or folders that replace engine code and that others may write. `caches`: compile caches below a
+    mounted folder and what each was made for, such as tp4-pp2.
     """
 
     live: bool = False
@@ -114,8 +114,8 @@ def read_host(disks: Sequence[Path], publish_port: int | None, driver: str | Non
 
 
 def loose_paths(directory: Path) -> tuple[str, ...]:
-    """Files and folders of a generated overlay that group or others may write; empty where it is not built yet."""
-    found = []
+    """Files and folders that replace engine code and that group or others may write; empty where there are none."""
+    found = [str(directory)] if directory.is_file() and directory.stat().st_mode & 0o022 else []
     for folder, _, names in os.walk(directory):
         for path in (Path(folder), *(Path(folder, name) for name in names)):
             if not path.is_symlink() and path.stat().st_mode & 0o022:
@@ -131,7 +131,8 @@ def links_outside(source: Path) -> tuple[tuple[str, str], ...]:
         root = source.resolve()
         for entry in entries:
             if entry.is_symlink() and not entry.resolve().is_relative_to(root):
-                found.append((str(entry), str(entry.resolve())))
+                value = str(entry.readlink())
+                found.append((str(entry), value if not value.startswith("/") else str(entry.resolve())))
     except OSError:
         return ()
     return tuple(found)

@@ -47,6 +47,12 @@ class IndexRule(Struct, frozen=True):
     types: tuple[str, ...] | None = None
 
 
+# What the engine's own config class fills in, vLLM transformers_utils/configs/hy_v4.py; it reads no other key.
+_HY_V4 = "HYV4ForCausalLM"
+_HY_V4_RULE = IndexRule(freq=4, offset=2)
+_HY_V4_TOPK = 2048
+
+
 class ModelFacts(Struct, frozen=True):
     """`source` says where the config was read. Layer counts exclude the MTP layers, which sit on the last stage."""
 
@@ -83,7 +89,10 @@ def model_facts_from_config(
     architectures = merged.get("architectures")
     architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
     topk = _integer(text, "index_topk", source)
+    if topk is None and architecture == _HY_V4:
+        topk = _HY_V4_TOPK
     sparse = architecture in SPARSE_MLA_ARCHITECTURES and topk is not None
+    shares = architecture in INDEX_SHARING_ARCHITECTURES
     return ModelFacts(
         source=source,
         architecture=architecture,
@@ -93,7 +102,7 @@ def model_facts_from_config(
         num_attention_heads=_integer(text, "num_attention_heads", source),
         vocab_size=_integer(text, "vocab_size", source),
         index_topk=topk,
-        index_rule=_index_rule(text, source) if architecture in INDEX_SHARING_ARCHITECTURES and topk else None,
+        index_rule=_index_rule(text, architecture, source) if shares and topk else None,
         quantized="quantization_config" in merged or "quantization_config" in text,
         attention=attention_facts(text, _required(text, "num_hidden_layers", source), sparse),
         shape=model_shape(config, source, overrides),
@@ -126,9 +135,11 @@ def read_model_directory(directory: Path, shown: str, overrides: Mapping[str, An
     return model_facts_from_config(config, f"{shown}/config.json", overrides)
 
 
-def _index_rule(config: Mapping[str, Any], source: str) -> IndexRule:
+def _index_rule(config: Mapping[str, Any], architecture: str, source: str) -> IndexRule:
     # A literal null reads as absent: the formula has no meaning for it.
     types = config.get("indexer_types")
+    if architecture == _HY_V4 and not isinstance(types, list):
+        return _HY_V4_RULE
     pattern = config.get("index_topk_pattern")
     freq = _integer(config, "index_topk_freq", source)
     offset = _integer(config, "index_skip_topk_offset", source)

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from shardwright.connect.decode import LARGEST
+from shardwright.facts.positions import Positions, positions_of
 
 _LANGUAGE_KEYS = ("text_config", "language_config", "llm_config")
 _MLA_TYPES = frozenset({"glm_moe_dsa", "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_v4", "kimi_k2"})
@@ -20,6 +21,9 @@ _MLA_ARCHITECTURES = frozenset(
         "GlmMoeDsaForCausalLM",
     }
 )
+_INDEX_NUMBERS = ("index_topk_freq", "index_skip_topk_offset")
+# ModelOpt's checkpoints need not name it, vLLM quantization/modelopt.py.
+_NVFP4_GROUP = 16
 _FP4_METHODS = frozenset({"mxfp4", "gpt_oss_mxfp4", "deepseek_v4_fp8"})
 
 
@@ -48,6 +52,10 @@ class ModelShape(Struct, frozen=True):
     kv_heads: int | None = None
     mla: bool = False
     vocabulary: int | None = None
+    positions: Positions | None = None
+    mtp_layers: int | None = None
+    linear_heads: tuple[int, ...] = ()
+    """Heads of linear-attention layers, of keys and of values."""
     intermediate: int | None = None
     moe_intermediate: int | None = None
     shared_intermediate: int | None = None
@@ -58,8 +66,8 @@ class ModelShape(Struct, frozen=True):
     quantisation: Quantisation | None = None
     null_keys: tuple[str, ...] = ()
     """Index-sharing keys that the config gives as a literal null."""
-    index_freq_override: int | None = None
-    """`index_topk_freq` as `hf_overrides` sets it."""
+    index_overrides: tuple[str, ...] = ()
+    """Index-sharing keys that `hf_overrides` sets, with their values where these are numbers."""
 
 
 def model_shape(config: Mapping[str, Any], source: str, overrides: Mapping[str, Any] | None = None) -> ModelShape:
@@ -85,6 +93,11 @@ def model_shape(config: Mapping[str, Any], source: str, overrides: Mapping[str, 
         kv_heads=None if mla else _whole(text, "num_key_value_heads"),
         mla=mla,
         vocabulary=_whole(text, "vocab_size"),
+        positions=positions_of(text),
+        mtp_layers=_whole(text, "num_nextn_predict_layers"),
+        linear_heads=tuple(
+            heads for key in ("linear_num_key_heads", "linear_num_value_heads") if (heads := _whole(text, key))
+        ),
         intermediate=_whole(text, "intermediate_size"),
         moe_intermediate=moe,
         shared_intermediate=_shared(text, moe),
@@ -92,10 +105,8 @@ def model_shape(config: Mapping[str, Any], source: str, overrides: Mapping[str, 
         all_layers_moe=bool(experts) and not _has_dense_layers(text),
         full_attention=_full_attention(text, layers),
         quantisation=_quantisation(merged, text),
-        null_keys=tuple(
-            key for key in ("index_topk_freq", "index_skip_topk_offset") if key in text and text[key] is None
-        ),
-        index_freq_override=_override(overrides or {}, "index_topk_freq"),
+        null_keys=tuple(key for key in _INDEX_NUMBERS if key in text and text[key] is None),
+        index_overrides=_index_overrides(overrides or {}),
     )
 
 
@@ -108,10 +119,11 @@ def language_config(merged: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**merged, **nested} if nested is not None else merged
 
 
-def _override(overrides: Mapping[str, Any], key: str) -> int | None:
-    found = _whole(overrides, key)
+def _index_overrides(overrides: Mapping[str, Any]) -> tuple[str, ...]:
     nested = overrides.get("text_config")
-    return found if found is not None or not isinstance(nested, Mapping) else _whole(nested, key)
+    given = {**overrides, **nested} if isinstance(nested, Mapping) else overrides
+    numbers = [f"{key}={given[key]}" for key in _INDEX_NUMBERS if given.get(key) is not None]
+    return (*numbers, *(key for key in ("index_topk_pattern", "indexer_types") if given.get(key) is not None))
 
 
 def merge_overrides(config: Mapping[str, Any], overrides: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -166,22 +178,32 @@ def _quantisation(merged: Mapping[str, Any], text: Mapping[str, Any]) -> Quantis
     fp4 = str(text.get("expert_dtype") or settings.get("expert_dtype") or "") == "fp4"
     block = _block(settings.get("weight_block_size") or text.get("weight_block_size"))
     group = _group_size(settings) or _group_size(text)
+    if group is None and str(settings.get("quant_algo") or "").upper() == "NVFP4":
+        group = _NVFP4_GROUP
     method = str(settings.get("quant_method") or settings.get("quant_algo") or "")
     if not (settings or fp4 or block or group):
         return None
     ignored = settings.get("ignore") or settings.get("modules_to_not_convert") or settings.get("ignored_layers") or ()
-    scheme = settings.get("kv_cache_scheme")
-    kv_dtype = "fp8" if isinstance(scheme, Mapping) and scheme.get("num_bits") == 8 else None
-    if str(settings.get("kv_cache_quant_algo") or "").upper() == "FP8":
-        kv_dtype = "fp8"
     return Quantisation(
         method=method,
         group_size=group,
         block=block,
         fp4_experts=fp4 or method in _FP4_METHODS,
-        kv_cache_dtype=kv_dtype,
+        kv_cache_dtype=_kv_dtype(settings),
         ignored=tuple(str(item) for item in ignored) if isinstance(ignored, list | tuple) else (),
     )
+
+
+def _kv_dtype(settings: Mapping[str, Any]) -> str | None:
+    """The cache format that the checkpoint was calibrated for; ModelOpt nests its settings, or not."""
+    inner = settings.get("quantization")
+    for part in (inner if isinstance(inner, Mapping) else {}, settings):
+        found = part.get("kv_cache_scheme") or part.get("kv_cache_quant_algo")
+        if isinstance(found, Mapping):
+            return {8: "fp8", 4: "nvfp4"}.get(_whole(found, "num_bits") or 0)
+        if found:
+            return {"FP8": "fp8", "NVFP4": "nvfp4"}.get(str(found).upper())
+    return None
 
 
 def _group_size(settings: Mapping[str, Any]) -> int | None:

@@ -11,27 +11,33 @@ from shardwright.gates.cards import (
     check_card_capability,
     check_custom_all_reduce_topology,
     check_free_memory,
-    check_host_memory,
     check_uneven_cards,
 )
 from shardwright.gates.container import (
     check_confinement,
-    check_image_reference,
     check_port,
     check_restart_policy,
     check_shared_memory,
+    check_ulimits,
 )
+from shardwright.gates.dense_attention import check_dense_attention
+from shardwright.gates.devices import check_device_selection
 from shardwright.gates.drafts import check_draft_settings
 from shardwright.gates.engine import check_custom_all_reduce, check_owned_flags, check_ready_timeout
-from shardwright.gates.environment import check_device_selection, check_engine_variables, check_nccl
+from shardwright.gates.environment import check_engine_variables
 from shardwright.gates.finding import Finding, Overall, by_severity, overall_verdict
-from shardwright.gates.flags import check_flags
+from shardwright.gates.flags import check_flags, with_full_names
 from shardwright.gates.hidden import check_batch_size, check_config_file
 from shardwright.gates.history import check_compile_cache, check_earlier_log
+from shardwright.gates.host import check_disk, check_driver, check_host_memory
+from shardwright.gates.image import check_image_reference
 from shardwright.gates.index_sharing import check_index_sharing
 from shardwright.gates.indexer_weights import check_indexer_weights
+from shardwright.gates.moe_backends import check_moe_backend
 from shardwright.gates.mounts import check_mounts, check_overlay_permissions
-from shardwright.gates.network import check_master_address, check_nodes_agree, check_world_size
+from shardwright.gates.nccl import check_nccl
+from shardwright.gates.network import check_master_address, check_world_size
+from shardwright.gates.nodes import check_nodes_agree
 from shardwright.gates.options import env_of
 from shardwright.gates.packed_shards import check_packed_shards
 from shardwright.gates.parallelism import (
@@ -43,7 +49,10 @@ from shardwright.gates.parallelism import (
 )
 from shardwright.gates.partition import check_layer_partition
 from shardwright.gates.patches import check_patches
+from shardwright.gates.pipeline import check_pipeline_support
 from shardwright.gates.pool import check_kv_pool
+from shardwright.gates.positions import check_max_model_len
+from shardwright.gates.quantisation import check_quantisation
 from shardwright.gates.runner import check_model_runner
 from shardwright.gates.security import check_remote_code, check_secrets
 from shardwright.gates.speculation import check_speculation
@@ -73,6 +82,7 @@ class Assessment(Struct, frozen=True):
 
 GATES = (
     check_layer_partition,
+    check_pipeline_support,
     check_index_sharing,
     check_custom_all_reduce,
     check_ready_timeout,
@@ -92,15 +102,21 @@ GATES = (
     check_master_address,
     check_nodes_agree,
     check_attention_backend,
+    check_dense_attention,
+    check_moe_backend,
     check_indexer_weights,
     check_card_capability,
+    check_quantisation,
     check_free_memory,
     check_uneven_cards,
     check_host_memory,
+    check_driver,
+    check_disk,
     check_custom_all_reduce_topology,
     check_nccl,
     check_device_selection,
     check_shared_memory,
+    check_ulimits,
     check_image_reference,
     check_mounts,
     check_overlay_permissions,
@@ -115,17 +131,24 @@ GATES = (
     check_patches,
     check_virtual_tp,
     check_weights,
+    check_max_model_len,
     check_kv_pool,
     check_waivers,
     check_status,
 )
 
+# The gates to which it matters how a flag is written.
+_JUDGE_SPELLING = (check_owned_flags, check_flags)
+
 
 def assess(deployment: Deployment, facts: Facts, table: SpecTable) -> Assessment:
     """Plan the stages and run every gate; none stops another."""
     plan = plan_stages(deployment, facts)
-    findings = [finding for gate in GATES for finding in gate(deployment, plan, facts)]
-    findings += check_speculation(deployment, plan, facts, table, _runner(deployment))
+    full = with_full_names(deployment, facts)
+    findings = [
+        finding for gate in GATES for finding in gate(deployment if gate in _JUDGE_SPELLING else full, plan, facts)
+    ]
+    findings += check_speculation(full, plan, facts, table, _runner(deployment))
     return Assessment(plan, by_severity(findings))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -12,11 +12,16 @@ from shardwright.gates.finding import Finding
 from shardwright.gates.options import value_of, whole_number
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
+from shardwright.resolve.flags import kv_cache_dtype
 
 GATE = "attention-backend"
 
 _NATIVE = frozenset({"auto", "float16", "bfloat16"})
+_PACKED = _NATIVE - {"float16"}
+_FP8 = frozenset({"fp8", "fp8_e4m3"})
+_HALF = ("half", "float16")
 _KNOWN = ">=0.28,<0.34"
+_NEW = ">=0.30,<0.34"
 
 
 class _Backend(Struct, frozen=True):
@@ -26,16 +31,23 @@ class _Backend(Struct, frozen=True):
     versions: str
     majors: tuple[int, ...]
     dtypes: frozenset[str]
+    half: bool = False
+    """Whether it computes in float16; all compute in bfloat16."""
+    decode_context: str | None = None
+    """Versions in which it takes decode context parallelism."""
+    topk: int | None = None
+    """The only index_topk that it takes."""
 
 
 # vLLM v1/attention/backends/mla: supports_compute_capability, supported_kv_cache_dtypes, supports_combination.
 STOCK_BACKENDS = (
-    _Backend("FLASHMLA_SPARSE", _KNOWN, (9, 10), _NATIVE - {"float16"} | {"fp8", "fp8_ds_mla"}),
-    _Backend("FLASHMLA_SPARSE", ">=0.30,<0.34", (10,), frozenset({"nvfp4_ds_mla"})),
-    _Backend("FLASH_ATTN_MLA_SPARSE", _KNOWN, (9,), _NATIVE),
-    _Backend("FLASHINFER_MLA_SPARSE", _KNOWN, (10,), _NATIVE | {"fp8", "fp8_e4m3"}),
-    _Backend("FLASHINFER_MLA_SPARSE_SM120", _KNOWN, (12,), frozenset({"auto", "fp8", "fp8_e4m3", "fp8_ds_mla"})),
-    _Backend("FLASHINFER_MLA_SPARSE_SM90", ">=0.30,<0.34", (9,), frozenset({"auto", "bfloat16", "fp8", "fp8_e4m3"})),
+    _Backend("FLASHMLA_SPARSE", _KNOWN, (9, 10), _PACKED | {"fp8", "fp8_ds_mla"}, decode_context=_NEW),
+    _Backend("FLASHMLA_SPARSE", _NEW, (10,), frozenset({"nvfp4_ds_mla"}), decode_context=_NEW),
+    _Backend("FLASH_ATTN_MLA_SPARSE", _KNOWN, (9,), _NATIVE, half=True),
+    _Backend("FLASH_ATTN_MLA_SPARSE_FA4", ">=0.33,<0.34", (10,), _PACKED, decode_context=">=0.33,<0.34"),
+    _Backend("FLASHINFER_MLA_SPARSE", _KNOWN, (10,), _NATIVE | _FP8, half=True, decode_context=_KNOWN),
+    _Backend("FLASHINFER_MLA_SPARSE_SM120", _KNOWN, (12,), _FP8 | {"auto", "fp8_ds_mla"}, topk=2048),
+    _Backend("FLASHINFER_MLA_SPARSE_SM90", _NEW, (9,), _PACKED | _FP8),
 )
 
 # The sparse indexer's kernels work on pages of 64 tokens, whatever the attention backend takes.
@@ -55,7 +67,7 @@ def check_attention_backend(deployment: Deployment, plan: Plan, facts: Facts) ->
 
 def _named_backend(deployment: Deployment, facts: Facts) -> list[Finding]:
     """A backend that the layout names is one of the engine's or of the image's."""
-    name = _asked(deployment)
+    name = asked_backend(deployment)
     table = facts.engine.table if facts.engine else None
     if name is None or table is None or not table.attention_backends:
         return []
@@ -77,22 +89,14 @@ def _named_backend(deployment: Deployment, facts: Facts) -> list[Finding]:
     ]
 
 
-def _asked(deployment: Deployment) -> str | None:
+def asked_backend(deployment: Deployment) -> str | None:
+    """The attention backend that the layout names, in capitals; None where it names none."""
     name = value_of(deployment, "--attention-backend") or value_of(deployment, "--attention-config.backend")
     return name.upper() if name else None
 
 
-def _kv_dtype(deployment: Deployment, facts: Facts) -> tuple[str, str]:
-    """The KV dtype and who decides it: the flag, else what the checkpoint's quantisation forces."""
-    given = value_of(deployment, "--kv-cache-dtype")
-    quant = facts.shape.quantisation if facts.shape else None
-    if given in (None, "auto") and quant is not None and quant.kv_cache_dtype is not None:
-        return quant.kv_cache_dtype, "the checkpoint"
-    return given or "auto", "kv_cache_dtype"
-
-
 def _latent_dtype(deployment: Deployment, facts: Facts) -> list[Finding]:
-    dtype, _ = _kv_dtype(deployment, facts)
+    dtype, _ = kv_cache_dtype(deployment, facts)
     if dtype not in _LATENT_DTYPES:
         return []
     if facts.shape is not None and not facts.shape.mla and facts.shape.kv_heads:
@@ -132,7 +136,7 @@ def _sparse_backend(deployment: Deployment, facts: Facts, architecture: str) -> 
             return []
         text = f"the sparse-MLA backends of vLLM {version} are not known"
         return [Finding(GATE, "unknown", text, evidence=source)]
-    asked = _asked(deployment)
+    asked = asked_backend(deployment)
     findings = []
     for capability in capabilities:
         if _provided(deployment, capability) and asked in (
@@ -142,12 +146,41 @@ def _sparse_backend(deployment: Deployment, facts: Facts, architecture: str) -> 
         ):
             continue
         fitting = _on_capability(version, capability, asked)
-        dtype, decider = _kv_dtype(deployment, facts)
+        dtype, decider = kv_cache_dtype(deployment, facts)
         if not fitting:
             findings.append(_none_fits(deployment, architecture, capability, source, asked))
         elif not any(dtype in backend.dtypes for backend in fitting):
             findings.append(_no_dtype(capability, dtype, decider, fitting))
+        else:
+            taking = [backend for backend in fitting if dtype in backend.dtypes]
+            findings += _no_setting(deployment, facts, capability, taking)
     return findings
+
+
+def _no_setting(deployment: Deployment, facts: Facts, capability: str, fitting: Sequence[_Backend]) -> list[Finding]:
+    """The first further setting that none of the backends takes which take cards and KV dtype."""
+    topk, where = facts.model.index_topk if facts.model else None, f"on compute capability {capability}"
+    names = ", ".join(sorted({backend.name for backend in fitting}))
+    if not any(backend.topk in (None, topk) for backend in fitting):
+        text = f"{names} {where} takes index_topk 2048 only, and the model has {topk}"
+        return [Finding(GATE, "reject", text, why="the engine stops with 'requires index_topk=2048'")]
+    fitting = [backend for backend in fitting if backend.topk in (None, topk)]
+    if value_of(deployment, "--dtype") in _HALF:
+        fitting = [backend for backend in fitting if backend.half]
+        if not fitting:
+            text = f"{names} {where} computes in bfloat16 only, and dtype asks for float16"
+            fix = "leave serve.dtype out"
+            return [Finding(GATE, "reject", text, why="the engine stops with 'dtype not supported'", fix=fix)]
+    decode, version = whole_number(value_of(deployment, "--decode-context-parallel-size")), deployment.engine.vllm
+    if (
+        decode is not None
+        and decode > 1
+        and not any(b.decode_context and version_in(version, b.decode_context) for b in fitting)
+    ):
+        text = f"no sparse-MLA backend of vLLM {version} {where} takes DCP={decode} with these settings"
+        why = "it returns no log-sum-exp of the softmax, without which the parts of a context cannot be joined"
+        return [Finding(GATE, "reject", text, why=why, fix="decode_context_parallel_size: 1, or PP for capacity")]
+    return []
 
 
 def _provided(deployment: Deployment, capability: str) -> bool:
@@ -171,6 +204,8 @@ def _none_fits(deployment: Deployment, architecture: str, capability: str, sourc
     stock = _on_capability(version, capability, None)
     if asked is not None and stock:
         text = f"{asked} does not run on compute capability {capability}, as {architecture} needs it"
+        if asked not in {backend.name for backend in STOCK_BACKENDS}:
+            text = f"{asked} does not serve {architecture}, which needs sparse attention"
         names = ", ".join(sorted({backend.name for backend in stock}))
         return Finding(GATE, "reject", text, fix=f"leave attention_backend out, or use {names}", evidence=source)
     return Finding(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from shardwright.facts.facts import Facts
+from shardwright.facts.host import Gpu
 from shardwright.gates.attention import capabilities_of, major_of
+from shardwright.gates.devices import used_cards
 from shardwright.gates.finding import Finding
-from shardwright.gates.options import node_count, value_of, world_size
+from shardwright.gates.options import local_ranks, value_of
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
 
@@ -34,28 +36,30 @@ def check_card_capability(deployment: Deployment, plan: Plan, facts: Facts) -> l
 
 def check_free_memory(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
     """`free-memory`: every card has what gpu_memory_utilization asks for still free."""
-    if deployment.platform != "cuda" or not facts.gpus or value_of(deployment, "--kv-cache-memory-bytes"):
-        return []
     share = _utilization(deployment, facts)
-    if share is None:
+    if deployment.platform != "cuda" or not facts.gpus or share is None:
         return []
-    findings = []
-    for index, gpu in enumerate(facts.gpus):
-        wanted = share * gpu.memory_gib
-        if gpu.free_gib is not None and gpu.free_gib < wanted:
-            findings.append(
-                Finding(
-                    "free-memory",
-                    "reject",
-                    f"card {index}: {gpu.free_gib:.2f} of {gpu.memory_gib:.2f} GiB are free, "
-                    f"but {share:g} of it are asked for ({wanted:.2f} GiB)",
-                    why="another process holds the rest; the engine stops with 'Free memory on device ... is less than "
-                    "desired GPU memory utilization'",
-                    fix="nvidia-smi names the holder; or GPU_MEMORY_UTILIZATION="
-                    f"{max(0.0, int(gpu.free_gib / gpu.memory_gib * 100) / 100):g}",
-                )
-            )
-    return findings
+    used = used_cards(deployment, facts)
+    cards = enumerate(facts.gpus) if used is None else used
+    lacking = [
+        (index, gpu) for index, gpu in cards if gpu.free_gib is not None and gpu.free_gib < share * gpu.memory_gib
+    ]
+    if used is None and len(facts.gpus) - len(lacking) >= local_ranks(deployment):
+        return []
+    return [_lacks_memory(index, gpu, gpu.free_gib or 0.0, share) for index, gpu in lacking]
+
+
+def _lacks_memory(index: int, gpu: Gpu, free_gib: float, share: float) -> Finding:
+    return Finding(
+        "free-memory",
+        "reject",
+        f"card {index}: {free_gib:.2f} of {gpu.memory_gib:.2f} GiB are free, "
+        f"but {share:g} of it are asked for ({share * gpu.memory_gib:.2f} GiB)",
+        why="another process holds the rest; the engine stops with 'Free memory on device ... is less than "
+        "desired GPU memory utilization'",
+        fix="nvidia-smi names the holder; or GPU_MEMORY_UTILIZATION="
+        f"{max(0.0, int(free_gib / gpu.memory_gib * 100) / 100):g}",
+    )
 
 
 def _utilization(deployment: Deployment, facts: Facts) -> float | None:
@@ -98,47 +102,12 @@ def check_custom_all_reduce_topology(deployment: Deployment, plan: Plan, facts: 
     return []
 
 
-def check_host_memory(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
-    """`host-memory`: what is offloaded to the host fits there."""
-    available = facts.host.memory_gib
-    ranks = world_size(deployment) // node_count(deployment)
-    weights = _number(value_of(deployment, "--cpu-offload-gb")) * ranks
-    cache = _number(value_of(deployment, "--kv-offloading-size"))
-    wanted = weights + cache
-    if not wanted:
-        return []
-    parts = " + ".join(
-        text
-        for amount, text in ((weights, f"{weights:g} GiB of weights"), (cache, f"{cache:g} GiB of KV cache"))
-        if amount
-    )
-    if available is None:
-        return [Finding("host-memory", "unknown", f"whether the host can hold {parts} is not known")]
-    if wanted <= available:
-        return []
-    return [
-        Finding(
-            "host-memory",
-            "reject",
-            f"{parts} are offloaded to the host, which has {available:.1f} GiB available",
-            why="cpu_offload_gb counts for each rank; the host swaps or kills the engine while it loads",
-            fix=f"lower cpu_offload_gb to {max(0, int((available - cache) / ranks))} or kv_offloading_size",
-        )
-    ]
-
-
-def _number(text: str | None) -> float:
-    try:
-        return max(0.0, float(text)) if text else 0.0
-    except ValueError:
-        return 0.0
-
-
 def check_uneven_cards(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
     """`uneven-cards`: different cards of one deployment are named, since the smallest decides."""
     if not facts.gpus or deployment.platform != "cuda":
         return []
-    sizes = {round(gpu.memory_gib, 1) for gpu in facts.gpus}
+    used = used_cards(deployment, facts)
+    sizes = {round(gpu.memory_gib, 1) for gpu in (facts.gpus if used is None else [gpu for _, gpu in used])}
     if len(sizes) <= 1 or deployment.parallel.tensor == 1:
         return []
     text = f"cards of {' and '.join(f'{size:g}' for size in sorted(sizes))} GiB in one deployment"

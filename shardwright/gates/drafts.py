@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardwright.facts.facts import Facts
+from shardwright.facts.model_support import drafts_for_itself
 from shardwright.gates.finding import Finding
-from shardwright.gates.options import number_of
+from shardwright.gates.options import number_of, switched_on
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment, Speculation
 
@@ -15,6 +16,11 @@ GATE = "speculative"
 
 # Methods whose draft is a checkpoint of its own, vLLM config/speculative.py SpeculativeConfig.__post_init__.
 _NEED_MODEL = frozenset({"eagle", "eagle3", "dflash", "draft_model", "medusa", "mlp_speculator", "custom_class"})
+# Its checkpoints carry the layers of DSpark in the place of MTP layers.
+_DSPARK_TYPE = "deepseek_v41"
+# Methods that cannot run with async scheduling, vLLM config/vllm.py; the engine raises where both are asked for.
+_NOT_ASYNC = frozenset({"ngram", "suffix", "medusa", "mlp_speculator", "custom_class"})
+
 # Settings that only some methods read, by how their names begin; the engine takes them with any other and says nothing.
 _READ_BY = (("prompt_lookup_", ("ngram", "ngram_gpu")), ("suffix_decoding_", ("suffix",)))
 # Settings that the engine refuses with any other method.
@@ -29,7 +35,9 @@ def check_draft_settings(deployment: Deployment, plan: Plan, facts: Facts) -> li
         *_method(deployment, facts),
         *_options(speculation),
         *_draft_size(deployment, speculation),
+        *_no_layers(deployment, facts),
         *_steps(speculation, facts),
+        *_schedule(deployment, speculation),
     ]
 
 
@@ -88,6 +96,42 @@ def _draft_size(deployment: Deployment, speculation: Speculation) -> list[Findin
     if length is not None and target and length > target:
         text = f"speculative.max_model_len {length} is above the target's {target}"
         findings.append(Finding(GATE, "reject", text, why="the engine raises", fix="leave it out"))
+    return findings
+
+
+def _no_layers(deployment: Deployment, facts: Facts) -> list[Finding]:
+    """The model drafts for itself only where it has MTP layers that the engine knows."""
+    speculation, model = deployment.speculation, facts.model
+    if speculation.family != "mtp" or speculation.model is not None or model is None:
+        return []
+    if facts.shape is not None and facts.shape.mtp_layers == 0:
+        text = f"{speculation.method} drafts with the model's own MTP layers, and the config says it has none"
+        why = "num_nextn_predict_layers is 0; the engine ends in a division by it, or finds no weights"
+        return [Finding(GATE, "reject", text, why=why, fix="SPEC_METHOD=none, or a draft model", evidence=model.source)]
+    # A model with MTP layers of a type that was not read may be the image's own.
+    own = model.num_mtp_layers > 0 and model.model_type != _DSPARK_TYPE
+    if own or drafts_for_itself(model.architecture, model.model_type, deployment.engine.vllm) is not False:
+        return []
+    text = f"{speculation.method} drafts with the model's own MTP layers, and {model.model_type} has none"
+    why = "the engine raises \"Unsupported speculative method: 'mtp'\""
+    fix = "SPEC_METHOD=dspark" if model.model_type == _DSPARK_TYPE else "SPEC_METHOD=none, or a draft model"
+    return [Finding(GATE, "reject", text, why=why, fix=fix, evidence=model.source)]
+
+
+def _schedule(deployment: Deployment, speculation: Speculation) -> list[Finding]:
+    """Settings that fix how batches are scheduled, which not every method goes with."""
+    given, findings = dict(speculation.options), []
+    if given.get("enable_adaptive_verification") is True and deployment.parallel.pipeline > 1:
+        text = f"speculative.enable_adaptive_verification does not go with PP={deployment.parallel.pipeline}"
+        why = "the engine raises 'Adaptive verification is not currently compatible with pipeline parallelism'"
+        findings.append(Finding(GATE, "reject", text, why=why, fix="remove enable_adaptive_verification"))
+    if switched_on(deployment, "--async-scheduling"):
+        padded = given.get("disable_padded_drafter_batch") is not True
+        culprit = "speculative.disable_padded_drafter_batch" if not padded else speculation.method
+        if speculation.family in _NOT_ASYNC or not padded:
+            text = f"{culprit} does not go with async scheduling, which the layout asks for"
+            why = "left alone, the engine would switch async scheduling off; asked for, it raises"
+            findings.append(Finding(GATE, "reject", text, why=why, fix="leave async_scheduling out"))
     return findings
 
 

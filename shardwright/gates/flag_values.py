@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from difflib import get_close_matches
 from typing import Any
 
 from shardwright.errors import UsageError
@@ -106,5 +105,7 @@ def _key_problem(flag: Flag, keys: list[str]) -> str:
     unknown = [key for key in keys if key not in flag.keys] if flag.keys else []
     if not unknown:
         return ""
+    from difflib import get_close_matches
+
     near = get_close_matches(unknown[0], flag.keys)
     return f"{flag.name} has no key {unknown[0]!r}" + (f", did you mean {near[0]!r}?" if near else "")

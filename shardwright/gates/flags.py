@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from shardwright.facts.engine import EngineFacts
 from shardwright.facts.engine_tables import EngineTable, Flag
 from shardwright.facts.facts import Facts
@@ -49,6 +51,30 @@ def check_flags(deployment: Deployment, plan: Plan, facts: Facts) -> list[Findin
             findings.append(_whole_and_parts(flag, seen[flag.name], argument))
         seen[flag.name] = argument
     return findings
+
+
+def with_full_names(deployment: Deployment, facts: Facts) -> Deployment:
+    """The deployment with every flag by the name that the engine makes of it: abbreviations in full.
+
+    So that no gate passes over a flag that is only spelled in another way.
+    """
+    if facts.engine is None or facts.engine.table is None:
+        return deployment
+    known = {flag.name for flag in facts.engine.table.flags}
+    if all(name in known for name, _, _ in flag_arguments(deployment)):
+        return deployment
+    _, spellings = _spellings(facts.engine.table)
+    full = tuple(_in_full(argument, spellings) for argument in deployment.engine_args)
+    return replace(deployment, engine_args=full)
+
+
+def _in_full(argument: Argument, spellings: Mapping[str, Flag]) -> Argument:
+    name, equals, value = argument.tokens[0].partition("=")
+    base, dot, key = name.partition(".")
+    meant = [full for full in spellings if full.startswith(base)]
+    if base in spellings or not base.startswith("--") or len({spellings[full].name for full in meant}) != 1:
+        return argument
+    return replace(argument, tokens=(f"{meant[0]}{dot}{key}{equals}{value}", *argument.tokens[1:]))
 
 
 def _spellings(table: EngineTable) -> tuple[dict[str, Flag], dict[str, Flag]]:

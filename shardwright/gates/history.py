@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from shardwright.facts.engine_tables import release
 from shardwright.facts.facts import Facts
 from shardwright.gates.finding import Finding
+from shardwright.gates.options import env_of
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
 
-_CACHE_PLACES = (
+_CACHE_ENV = ("TORCHINDUCTOR_CACHE_DIR", "DG_JIT_CACHE_DIR", "VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR", "CUDA_CACHE_PATH")
+# For images whose user has another home.
+_CACHE_WORDS = (
     "torch_compile_cache",
     "torch_aot_compile",
     "/.cache/vllm",
@@ -26,31 +30,69 @@ _RAY = r"Version mismatch: The cluster was started with:\s*Ray: (\S+)[\s\S]*?Thi
 
 
 def check_compile_cache(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
-    """`compile-cache`: a cache that outlives the container was made by this topology and these patches."""
+    """`compile-cache`: a cache that outlives the container was made by this topology, engine and patches."""
     topology = f"tp{deployment.parallel.tensor}-pp{deployment.parallel.pipeline}"
     findings = []
     for path, made_for in facts.host.caches:
-        if made_for != topology:
+        foreign = _foreign(deployment, made_for)
+        if foreign:
             findings.append(
                 Finding(
                     "compile-cache",
                     "reject",
-                    f"the compile cache {path} was made by {made_for}, this is {topology}",
+                    f"the compile cache {path} was made by {made_for}, this is {foreign}",
                     why="just-in-time kernels are not keyed by topology; foreign ones crash or compute wrongly",
                     fix=f"remove it, or mount one folder per topology, e.g. {path}-{topology}",
                 )
             )
-    kept = [
-        mount
-        for mount in deployment.mounts
-        if not mount.readonly and any(place in mount.target for place in _CACHE_PLACES)
-    ]
-    if kept and deployment.patches and not any(topology in mount.source for mount in kept):
+    places = _cache_places(deployment)
+    kept = [mount for mount in deployment.mounts if not mount.readonly and _keeps_cache(mount.target, places)]
+    off = env_of(deployment, "VLLM_DISABLE_COMPILE_CACHE")
+    unused = off is not None and off.value == "1"
+    if kept and deployment.patches and not unused and not any(topology in mount.source for mount in kept):
         text = f"{kept[0].target} outlives the container, and the layout has patches"
         why = "a patch that changes shapes, loaders or partitions stands in no compile key, so stale code is taken"
         fix = f"name the folder after the topology and the patches, e.g. {kept[0].source}-{topology}"
         findings.append(Finding("compile-cache", "warn", text, why=why, fix=fix))
     return findings
+
+
+def _foreign(deployment: Deployment, made_for: str) -> str:
+    """What this deployment is where a cache was made for something else; "" where the two agree.
+
+    A cache is named as `tp4-pp2`, and may name its engine too: `tp4-pp2-0.30.0`.
+    """
+    import re
+
+    here = {"tp": deployment.parallel.tensor, "pp": deployment.parallel.pipeline}
+    sizes = {name: int(size) for name, size in re.findall(r"(tp|pp)[=_]?([0-9]+)", made_for.lower())}
+    version = re.search(r"[0-9]+\.[0-9]+(?:\.[0-9]+)?", made_for)
+    topology = f"tp{here['tp']}-pp{here['pp']}"
+    if not sizes or here != {**here, **sizes}:
+        return topology
+    engine = release(deployment.engine.vllm)
+    return "" if version is None or engine is None or release(version[0]) == engine else f"{topology} on {engine}"
+
+
+def _cache_places(deployment: Deployment) -> tuple[str, ...]:
+    """Where the engine and its compilers keep what they compiled, inside the container."""
+    env = {pair.name: pair.value for pair in deployment.env}
+    home = env.get("HOME", "/root")
+    cache = env.get("XDG_CACHE_HOME", f"{home}/.cache")
+    root = env.get("VLLM_CACHE_ROOT", f"{cache}/vllm")
+    return (
+        home + root[1:] if root.startswith("~") else root,
+        env.get("TRITON_CACHE_DIR", f"{home}/.triton"),
+        env.get("FLASHINFER_WORKSPACE_BASE", home) + "/.cache/flashinfer",
+        *(env[name] for name in _CACHE_ENV if name in env),
+    )
+
+
+def _keeps_cache(target: str, places: tuple[str, ...]) -> bool:
+    """Whether a mount holds one of the places, lies in one, or is called like one."""
+    folder = target.rstrip("/") + "/"
+    inside = any(f"{place}/".startswith(folder) or folder.startswith(f"{place}/") for place in places)
+    return inside or any(word in target for word in _CACHE_WORDS)
 
 
 def check_earlier_log(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
+from collections.abc import Sequence
 
+from shardwright.facts.engine_package import ENGINE_NAMES
 from shardwright.facts.facts import Facts
 from shardwright.gates.finding import Finding
 from shardwright.plan.stages import Plan
@@ -20,15 +22,17 @@ def check_mounts(deployment: Deployment, plan: Plan, facts: Facts) -> list[Findi
         return []
     root = deployment.engine.package_root or OFFICIAL_PACKAGE_ROOT
     findings = _duplicates(deployment)
+    # A plugin that a flag names may lie wherever it likes.
+    named = frozenset(token for argument in deployment.engine_args for token in argument.tokens)
     for index, mount in enumerate(mount for mount in deployment.mounts if mount.purpose == "user"):
         given = deployment.container.mounts[index] if index < len(deployment.container.mounts) else None
         finding = _other_base(mount, root, given.base if given else None, facts)
-        finding = finding or _target(mount, root, bool(given and given.asked))
+        finding = finding or _target(mount, root, bool(given and given.asked), named)
         if finding is not None:
             findings.append(finding)
     for source in facts.host.missing:
         text = f"the mount source {source} is not there; relative sources count from {deployment.project_root}"
-        why = "Docker would create an empty folder in its place"
+        why = "the container does not start: 'bind source path does not exist'"
         findings.append(Finding(GATE, "reject", text, why=why, fix="correct container.mounts"))
     return findings + _links_outside(deployment, facts)
 
@@ -52,7 +56,15 @@ def _origins(deployment: Deployment, target: str) -> str:
     return " and ".join(str(mount.origin) for mount in deployment.mounts if _clean(mount.target) == target)
 
 
-def _target(mount: Mount, root: str, asked: bool) -> Finding | None:
+def _engine_elsewhere(target: str) -> bool:
+    """Whether a path that is not below the engine's package can only be meant for it."""
+    if any(f"/{packages}/vllm/" in f"{target}/" for packages in ("site-packages", "dist-packages")):
+        return True
+    inner = target.rpartition("/vllm/")[2]
+    return target.endswith(".py") and inner != target and inner.partition("/")[0].removesuffix(".py") in ENGINE_NAMES
+
+
+def _target(mount: Mount, root: str, asked: bool, named: frozenset[str]) -> Finding | None:
     target = _clean(mount.target)
     where = f"{mount.target} ({mount.origin})"
     if target == root or root.startswith(target.rstrip("/") + "/"):
@@ -65,7 +77,7 @@ def _target(mount: Mount, root: str, asked: bool) -> Finding | None:
         )
     if target.startswith(root + "/"):
         return _inside(mount, where, asked)
-    if "/vllm/" in target and target.endswith(".py"):
+    if _engine_elsewhere(target) and mount.target not in named:
         return Finding(
             GATE,
             "reject",
@@ -110,22 +122,39 @@ def _inside(mount: Mount, where: str, asked: bool) -> Finding:
 
 
 def _links_outside(deployment: Deployment, facts: Facts) -> list[Finding]:
-    sources = [mount.source.rstrip("/") for mount in deployment.mounts if not mount.volume]
+    mounts = [mount for mount in deployment.mounts if not mount.volume]
     findings = []
-    for link, target in facts.host.outside:
-        inside = any(link.startswith(source + "/") for source in sources)
-        reachable = any(target == source or target.startswith(source + "/") for source in sources)
-        if inside and not reachable:
+    for link, value in facts.host.outside:
+        target = _clean(posixpath.join(posixpath.dirname(link), value))
+        over = [mount for mount in mounts if _below(link, _clean(mount.source)) and link != _clean(mount.source)]
+        if over and not any(_reaches(mount, link, value, target, mounts) for mount in over):
             findings.append(
                 Finding(
                     GATE,
                     "reject",
                     f"{link} is a link to {target}, outside of every mount",
                     why="the host sees the files, the container finds a dead link",
-                    fix=f"mount {target} too, or mount the real folder",
+                    fix=f"mount {target} at the same path too, or mount the real folder",
                 )
             )
     return findings
+
+
+def _reaches(over: Mount, link: str, value: str, target: str, mounts: Sequence[Mount]) -> bool:
+    """Whether a link, followed inside the container, ends at what it means on the host."""
+    source = _clean(over.source)
+    if _below(target, source):
+        return True
+    inside = _clean(posixpath.join(over.target, posixpath.dirname(link[len(source) + 1 :]), value))
+    return any(
+        _below(inside, _clean(mount.target))
+        and _clean(mount.source + inside.removeprefix(_clean(mount.target))) == target
+        for mount in mounts
+    )
+
+
+def _below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _clean(path: str) -> str:
@@ -134,11 +163,13 @@ def _clean(path: str) -> str:
 
 def check_overlay_permissions(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
     """`overlay-permissions`: nobody but their owner may write the files that replace engine code."""
-    if deployment.overlay is None:
-        return []
-    folder = deployment.overlay.directory
-    loose = [path for path in facts.host.loose if not facts.host.live or path.startswith(folder)]
-    if not loose:
+    root = deployment.engine.package_root or OFFICIAL_PACKAGE_ROOT
+    ours = [] if deployment.overlay is None else [deployment.overlay.directory]
+    users = [mount for mount in deployment.mounts if mount.purpose == "user"]
+    ours += [mount.source for mount in users if _below(_clean(mount.target), root)]
+    # A facts file names no other paths than those that it means.
+    loose = [path for path in facts.host.loose if not facts.host.live or any(_below(path, place) for place in ours)]
+    if not ours or not loose:
         return []
     more = f" and {len(loose) - 1} more" if len(loose) > 1 else ""
     return [
@@ -147,6 +178,6 @@ def check_overlay_permissions(deployment: Deployment, plan: Plan, facts: Facts) 
             "reject",
             f"{loose[0]}{more}: group or others may write it",
             why="whoever can write an overlay can run code in the engine",
-            fix=f"chmod -R go-w {folder}",
+            fix=f"chmod -R go-w {ours[0]}",
         )
     ]

@@ -1,22 +1,22 @@
-"""Several hosts: arithmetic of nodes and cards, addresses, and whether all hosts would run the same thing."""
+"""Several hosts: arithmetic of nodes and cards, and the addresses at which they find each other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from shardwright.facts.facts import Facts
 from shardwright.gates.finding import Finding
-from shardwright.gates.options import node_count, number_of, value_of, whole_number, world_size
+from shardwright.gates.options import (
+    env_of,
+    is_loopback,
+    local_ranks,
+    master_port,
+    node_count,
+    number_of,
+    value_of,
+    whole_number,
+    world_size,
+)
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
-
-_OWN_KEYS = frozenset({"rank", "address", "name", "host", "hostname", "node_rank", "gpus", "facts", "interfaces"})
-# Variables that rightly differ between hosts.
-_OWN_ENV = frozenset(
-    {"VLLM_HOST_IP", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_IB_HCA", "UCX_NET_DEVICES"}
-)
-_LOOPBACK = ("127.", "localhost", "::1", "0.0.0.0")
 
 
 def check_world_size(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
@@ -36,8 +36,7 @@ def check_world_size(deployment: Deployment, plan: Plan, facts: Facts) -> list[F
         return findings
     executor = value_of(deployment, "--distributed-executor-backend")
     cards = _cards(deployment, facts)
-    local = number_of(deployment, "--data-parallel-size-local", data) or 1
-    needed = world * local if nodes == 1 else world * data // nodes
+    needed = local_ranks(deployment)
     if cards is not None and deployment.platform != "cpu" and executor != "ray" and needed > cards[0]:
         have, source = cards
         findings.append(
@@ -71,76 +70,56 @@ def _cards(deployment: Deployment, facts: Facts) -> tuple[int, str] | None:
 
 
 def check_master_address(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
-    """`master-address`: the other hosts can reach the first one."""
+    """`master-address`: the other hosts can reach the first one, and each host has an address of its own."""
     nodes = node_count(deployment)
+    if deployment.engine.command is not None:
+        return []
+    findings = _own_address(deployment) if nodes > 1 else []
+    findings += _replicas(deployment)
     executor = value_of(deployment, "--distributed-executor-backend")
-    if nodes == 1 or executor in ("ray", "external_launcher") or deployment.engine.command is not None:
-        return []
-    if number_of(deployment, "--nnodes", 0) == 0:
-        return []
+    if nodes == 1 or executor in ("ray", "external_launcher") or number_of(deployment, "--nnodes", 0) == 0:
+        return findings
+    return findings + _first_node(deployment, nodes)
+
+
+def _first_node(deployment: Deployment, nodes: int) -> list[Finding]:
     address = value_of(deployment, "--master-addr")
     if address is None:
         text = f"{nodes} nodes, but no --master-addr"
         why = "every host would wait for the others at its own 127.0.0.1"
-        return [Finding("master-address", "reject", text, why=why, fix="write serve: {master_addr: ADDRESS OF NODE 0}")]
-    if address.startswith(_LOOPBACK):
+        return [_refused(text, "write serve: {master_addr: ADDRESS OF NODE 0}", why)]
+    if is_loopback(address):
         text = f"--master-addr {address} is this host's own address on every host"
-        return [Finding("master-address", "reject", text, fix="write the address of node 0 that the others reach")]
+        return [_refused(text, "write the address of node 0 that the others reach")]
     first = next((node.address for node in deployment.nodes if node.rank == 0), None)
     if first is not None and first != address:
         text = f"--master-addr {address} is not the address {first} of the node with rank 0"
-        return [Finding("master-address", "reject", text, fix=f"write serve: {{master_addr: {first}}}")]
+        return [_refused(text, f"write serve: {{master_addr: {first}}}")]
+    port = master_port(deployment)
+    if port == deployment.container.container_port:
+        text = f"--master-port {port} is the port that the API listens on"
+        return [_refused(text, "write another serve: {master_port: ...}", "the two listen side by side on node 0")]
     return []
 
 
-def check_nodes_agree(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
-    """`nodes-agree`: image, overlays, partition and environment are the same on every host."""
-    ranks = [node.rank for node in deployment.nodes]
-    findings = []
-    if len(set(ranks)) < len(ranks):
-        text = f"two nodes have the same rank: {','.join(str(rank) for rank in sorted(ranks))}"
-        findings.append(Finding("nodes-agree", "reject", text, fix="number the nodes 0, 1, 2, ..."))
-    if not facts.nodes:
-        return findings
-    first, *others = sorted(facts.nodes, key=lambda node: _rank(node, facts.nodes))
-    name = _rank(first, facts.nodes)
-    for other in others:
-        differences = _differences(first, other)
-        if differences:
-            findings.append(
-                Finding(
-                    "nodes-agree",
-                    "reject",
-                    f"node {_rank(other, facts.nodes)} differs from node {name}: {'; '.join(differences)}",
-                    why="each host works out its own layers and code: layers run twice or not at all, without an error",
-                    fix="one image digest, one overlay and one environment on all nodes",
-                )
-            )
-    return findings
+def _own_address(deployment: Deployment) -> list[Finding]:
+    pair = env_of(deployment, "VLLM_HOST_IP")
+    if pair is None or not pair.value or not is_loopback(pair.value):
+        return []
+    text = f"VLLM_HOST_IP={pair.value} is every host's own address ({pair.origin})"
+    return [_refused(text, "leave it out, or write this host's address", "the other hosts look for this one there")]
 
 
-def _rank(node: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> int:
-    rank = node.get("rank", node.get("node_rank"))
-    return rank if isinstance(rank, int) else list(nodes).index(node)
+def _replicas(deployment: Deployment) -> list[Finding]:
+    """Replicas by data parallelism on other hosts find the first one by its address."""
+    data = number_of(deployment, "--data-parallel-size", 1)
+    address = value_of(deployment, "--data-parallel-address")
+    elsewhere = number_of(deployment, "--data-parallel-size-local", data) < data
+    if address is None or not elsewhere or not is_loopback(address):
+        return []
+    text = f"--data-parallel-address {address} is this host's own address on every host"
+    return [_refused(text, "write the address of the first host that the others reach")]
 
 
-def _differences(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    found = []
-    for key in sorted({*first, *other} - _OWN_KEYS):
-        left, right = first.get(key), other.get(key)
-        if isinstance(left, Mapping) or isinstance(right, Mapping):
-            mine = left if isinstance(left, Mapping) else {}
-            theirs = right if isinstance(right, Mapping) else {}
-            names = sorted({*mine, *theirs} - _OWN_ENV)
-            found += [
-                f"{key} {name} {_shown(theirs.get(name))} != {_shown(mine.get(name))}"
-                for name in names
-                if mine.get(name) != theirs.get(name)
-            ]
-        elif left != right:
-            found.append(f"{key} {_shown(right)} != {_shown(left)}")
-    return found
-
-
-def _shown(value: Any) -> str:
-    return "unset" if value is None else str(value)
+def _refused(text: str, fix: str, why: str = "") -> Finding:
+    return Finding("master-address", "reject", text, why=why, fix=fix)

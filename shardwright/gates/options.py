@@ -28,6 +28,31 @@ def flag_arguments(deployment: Deployment) -> Iterator[tuple[str, tuple[str, ...
             yield name, ((value,) if equals else ()) + argument.tokens[1:], argument
 
 
+def script_words(deployment: Deployment) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What the layout has a shell or a script of the image run, word by word, by the key that says so.
+
+    A variable counts where its value holds flags, as some images take them.
+    """
+    container, engine = deployment.container, deployment.engine
+    checked = (container.healthcheck.command,) if container.healthcheck else ()
+    for place, texts in (
+        ("engine.entrypoint", engine.entrypoint or ()),
+        ("engine.command", engine.command or ()),
+        ("container.healthcheck", checked),
+        *((f"env {pair.name}", (pair.value,)) for pair in deployment.env if "--" in pair.value),
+    ):
+        yield place, tuple(word for text in texts for word in _shell_words(text))
+
+
+def _shell_words(text: str) -> list[str]:
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
 def value_of(deployment: Deployment, flag: str) -> str | None:
     """The last value given for a flag, as the engine would take it; None where it is absent."""
     found = None
@@ -70,6 +95,12 @@ def misread(gate: str, error: UsageError, facts: Facts) -> list[Finding]:
     return [Finding(gate, "reject", error.what, why="the engine stops on its command line", fix=error.fix)]
 
 
+def is_loopback(address: str) -> bool:
+    """Whether an address means every host itself, or none in particular."""
+    plain = address.strip().strip("[]")
+    return plain in ("localhost", "ip6-localhost", "::1", "::", "0.0.0.0") or plain.startswith("127.")
+
+
 def env_of(deployment: Deployment, name: str) -> EnvPair | None:
     return next((pair for pair in deployment.env if pair.name == name), None)
 
@@ -83,3 +114,19 @@ def world_size(deployment: Deployment) -> int:
     """Ranks of one replica: TP x PP x PCP."""
     pcp = number_of(deployment, "--prefill-context-parallel-size", 1)
     return deployment.parallel.tensor * deployment.parallel.pipeline * pcp
+
+
+def local_ranks(deployment: Deployment) -> int:
+    """Ranks that run on one host, replicas by data parallelism included, as vLLM EngineArgs counts them."""
+    nodes, data = node_count(deployment), number_of(deployment, "--data-parallel-size", 1)
+    if nodes > 1:
+        return world_size(deployment) * data // nodes
+    # With a rank of its own the server is one replica of a balancer that stands outside.
+    alone = value_of(deployment, "--data-parallel-rank") is not None
+    local = 1 if alone else number_of(deployment, "--data-parallel-size-local", data) or 1
+    return world_size(deployment) * local
+
+
+def master_port(deployment: Deployment) -> int:
+    """Where the first host waits for the others; vLLM config/parallel.py ParallelConfig.master_port."""
+    return number_of(deployment, "--master-port", 29501)

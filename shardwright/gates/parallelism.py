@@ -31,27 +31,35 @@ def check_tensor_parallel(deployment: Deployment, plan: Plan, facts: Facts) -> l
         return []
     if any(PADDING_REMEDY in patch.remedies for patch in deployment.patches):
         return []
-    expert = _expert_parallel(deployment)
+    expert, replicas = _expert_parallel(deployment), _replicas(deployment)
     return [
         Finding(
             "tensor-parallel",
             "reject",
-            f"TP={tensor} does not fit {shape.architecture or 'the model'}: {obstacle.what}",
+            f"TP={tensor}{f' x {replicas} (DP x PCP)' if obstacle.expert and replicas > 1 else ''} does not fit "
+            f"{shape.architecture or 'the model'}: {obstacle.what}",
             why=obstacle.why,
             fix=_ways_out(deployment, shape, expert, obstacle.expert),
             evidence=shape.source,
         )
-        for obstacle in obstacles(shape, tensor, expert_parallel=expert)
+        for obstacle in obstacles(shape, tensor, expert_parallel=expert, replicas=replicas)
     ]
+
+
+def _replicas(deployment: Deployment) -> int:
+    """Ranks beside those of TP over which routed experts are cut or spread: DP x PCP."""
+    data = number_of(deployment, "--data-parallel-size", 1)
+    return data * number_of(deployment, "--prefill-context-parallel-size", 1)
 
 
 def _ways_out(deployment: Deployment, shape: ModelShape, expert: bool, expert_helps: bool) -> str:
     tensor = deployment.parallel.tensor
-    largest = largest_tensor(shape, tensor, expert_parallel=expert)
+    largest = largest_tensor(shape, tensor, expert_parallel=expert, replicas=_replicas(deployment))
     ways = []
     if expert_helps and not obstacles(shape, tensor, expert_parallel=True):
         ways.append("serve: {enable_expert_parallel: true}, which keeps each routed expert whole")
-    ways.append(f"TP_SIZE={largest}, the largest below it that works")
+    if largest is not None:
+        ways.append(f"TP_SIZE={largest}, the largest below it that works")
     if shape.heads is not None and shape.heads % tensor:
         ways.append(f"TP_SIZE=1 PP_SIZE={tensor * deployment.parallel.pipeline}, or so many independent servers")
         ways.append("patches: [virtual-tp], which pads the weights")
@@ -65,19 +73,16 @@ def _expert_parallel(deployment: Deployment) -> bool:
 def check_expert_parallel(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
     """`expert-parallel`: the model has experts, they spread over the ranks, and the gain is not assumed."""
     if not _expert_parallel(deployment):
-        return []
+        return _balancing(deployment, 0)
     shape = facts.shape
     if shape is not None and shape.architecture and not (shape.experts or shape.moe_intermediate):
         text = f"expert parallelism is asked for, but {shape.architecture} has no experts"
         return [
             Finding("expert-parallel", "reject", text, why="the engine raises", fix="remove enable_expert_parallel")
         ]
-    ranks = (
-        deployment.parallel.tensor
-        * number_of(deployment, "--data-parallel-size", 1)
-        * number_of(deployment, "--prefill-context-parallel-size", 1)
-    )
-    findings = _uneven_experts(deployment, shape, shape.experts, ranks) if shape and shape.experts else []
+    ranks = deployment.parallel.tensor * _replicas(deployment)
+    findings = _balancing(deployment, ranks)
+    findings += _uneven_experts(deployment, shape, shape.experts, ranks) if shape and shape.experts else []
     if value_of(deployment, "--all2all-backend") in (None, "allgather_reducescatter", "naive"):
         findings.append(
             Finding(
@@ -89,6 +94,31 @@ def check_expert_parallel(deployment: Deployment, plan: Plan, facts: Facts) -> l
             )
         )
     return findings
+
+
+def _balancing(deployment: Deployment, ranks: int) -> list[Finding]:
+    """Expert load balancing needs expert parallelism over several `ranks`, and its spare experts need it in turn."""
+    spare = json_of(deployment, "--eplb-config").get("num_redundant_experts", 0)
+    if not switched_on(deployment, "--enable-eplb"):
+        if switched_on(deployment, "--enable-elastic-ep"):
+            text, why = "enable_elastic_ep is set without enable_eplb", "the engine raises"
+            return [Finding("expert-parallel", "reject", text, why=why, fix="serve: {enable_eplb: true}")]
+        if not spare:
+            return []
+        text = f"num_redundant_experts is {spare}, but enable_eplb is not set"
+        why = "the engine raises: spare experts are placed by expert load balancing only"
+        return [Finding("expert-parallel", "reject", text, why=why, fix="serve: {enable_eplb: true}, or leave it out")]
+    if ranks > 1 and deployment.platform != "cpu":
+        return []
+    if deployment.platform == "cpu":
+        text, why = "enable_eplb is set on the CPU engine", "the engine has expert load balancing on GPUs only"
+    elif ranks:
+        text, why = "enable_eplb is set with one rank", "the engine raises 'EPLB requires tensor ... parallelism'"
+    else:
+        text = "enable_eplb is set without expert parallelism"
+        why = "the engine raises 'enable_expert_parallel must be True to use EPLB.'"
+    fix = "serve: {enable_expert_parallel: true} over several ranks, or leave enable_eplb out"
+    return [Finding("expert-parallel", "reject", text, why=why, fix=fix)]
 
 
 def _uneven_experts(deployment: Deployment, shape: ModelShape, experts: int, ranks: int) -> list[Finding]:
@@ -106,7 +136,8 @@ def _uneven_experts(deployment: Deployment, shape: ModelShape, experts: int, ran
             f"{physical} experts do not spread evenly over {ranks} ranks ({physical} % {ranks} = {physical % ranks})",
             why=f"the engine raises 'n_physical_experts={physical} must be divisible by ep_size={ranks}' for "
             "DeepSeek-V4 and with expert load balancing; others give some ranks one expert more",
-            fix=f"num_redundant_experts: {missing} gives {physical + missing}; it cures nothing but this",
+            fix=f"enable_eplb with num_redundant_experts: {missing} gives {physical + missing}; it cures nothing "
+            "but this",
         )
     ]
 

@@ -29,7 +29,8 @@ def check_kv_pool(deployment: Deployment, plan: Plan, facts: Facts) -> list[Find
         return []
     # The planner costs start-up time, which layouts without a word on memory need not pay.
     from shardwright.plan.kv_pages import UnknownPagesError
-    from shardwright.resolve.capacity import capacity_of, flag
+    from shardwright.resolve.capacity import capacity_of
+    from shardwright.resolve.flags import flag
 
     if flag(deployment, "--max-model-len") in _AUTO:
         return []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shardwright.facts.facts import Facts
 from shardwright.facts.versions import version_in
 from shardwright.gates.finding import Finding
-from shardwright.gates.options import env_of, number_of
+from shardwright.gates.options import env_of, number_of, switched_on
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
 from shardwright.resolve.rules import RUNNER_ENV
@@ -49,7 +49,7 @@ def check_model_runner(deployment: Deployment, plan: Plan, facts: Facts) -> list
             return []
         text = f"{RUNNER_ENV}=1 on the CPU engine"
         return [Finding(GATE, "reject", text, why="model runner V2 needs Triton", fix=f"remove {RUNNER_ENV}")]
-    findings = _context_parallel(deployment, pinned)
+    findings = [*_context_parallel(deployment, pinned), *_asynchronous_stages(deployment, pinned)]
     speculation = deployment.speculation
     if not speculation.active or deployment.parallel.pipeline > 1:
         return findings
@@ -75,6 +75,17 @@ def check_model_runner(deployment: Deployment, plan: Plan, facts: Facts) -> list
 def _lacking_option(version: str, method: str, options: Sequence[str]) -> str | None:
     rows = ((key, fine) for versions, key, fine in V2_LACKS_OPTIONS if version_in(version, versions))
     return next((key for key, fine in rows if key in options and method not in fine), None)
+
+
+def _asynchronous_stages(deployment: Deployment, pinned: str | None) -> list[Finding]:
+    """From 0.32 on V1 refuses async scheduling over stages where it is asked for, vLLM config/vllm.py."""
+    if pinned != "0" or deployment.parallel.pipeline == 1 or not version_in(deployment.engine.vllm, ">=0.32"):
+        return []
+    if not switched_on(deployment, "--async-scheduling"):
+        return []
+    stages = deployment.parallel.pipeline
+    text = f"async scheduling over {stages} stages needs model runner V2, and {RUNNER_ENV}=0 forbids it"
+    return [Finding(GATE, "reject", text, why="the engine raises", fix="leave async_scheduling or FORCE_V2_RUNNER out")]
 
 
 def _context_parallel(deployment: Deployment, pinned: str | None) -> list[Finding]:

@@ -2,72 +2,80 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
 from shardwright.facts.facts import Facts
 from shardwright.gates.finding import Finding
-from shardwright.gates.options import flag_arguments, switched_on
+from shardwright.gates.options import flag_arguments, script_words, switched_on
+from shardwright.gates.secret_texts import is_reference, looks_secret, names_secret
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
 
 REMOTE_CODE_WAIVER = "trust-remote-code"
 
 _SECRET_FLAGS = {"--api-key": "VLLM_API_KEY", "--hf-token": "HF_TOKEN"}
-_SECRET_WORDS = (
-    "TOKEN",
-    "API_KEY",
-    "APIKEY",
-    "SECRET",
-    "PASSWORD",
-    "PASSWD",
-    "CREDENTIAL",
-    "CREDENTIALS",
-    "ACCESS_KEY",
-)
-# How the tokens of hubs and hosted services begin, and how many more characters they have at least; those whose start
-# ends in a dash, or in _pat_, go on with dashes and underscores too.
-_SECRET_STARTS = (
-    *(("hf_", 20), ("sk-", 20), ("ghp_", 20), ("gho_", 20), ("ghu_", 20), ("ghs_", 20), ("ghr_", 20)),
-    *(("github_pat_", 20), ("nvapi-", 20), ("AKIA", 16), ("xoxb-", 10), ("xoxp-", 10), ("xoxa-", 10)),
-)
+_REMOTE_CODE = "trust_remote_code"
+# Keys of a tokenizer's own words, such as pad_token, are no secrets.
+_TOKEN_KEYS = ("token", "auth_token", "access_token", "api_token", "hf_token", "bearer_token", "session_token")
 
 
 def check_secrets(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
     """`secrets`: no token stands in the command line or in the container's environment. Never prints a value."""
     findings = []
+    if looks_secret(deployment.model.path):
+        findings.append(_exposed("model.path carries a secret", "HF_TOKEN"))
     for name, values, argument in flag_arguments(deployment):
         variable = _SECRET_FLAGS.get(name)
-        if (variable is not None and values) or any(looks_secret(value) for value in values):
+        keys = [entry for value in values for entry in _entries(value)]
+        keys += [(name.rpartition(".")[2], value) for value in values if "." in name]
+        secret = (variable is not None and values) or any(looks_secret(value) for value in values)
+        if secret or any(_secret_key(key, value) for key, value in keys):
             findings.append(_exposed(f"{name} carries a secret ({argument.origin})", variable or "HF_TOKEN"))
-    if deployment.engine.command is not None and any(looks_secret(word) for word in deployment.engine.command):
-        findings.append(_exposed("engine.command carries a secret", "HF_TOKEN"))
-    for pair in deployment.env:
-        if _named_secret(pair.name, pair.value) or looks_secret(pair.value):
-            findings.append(_exposed(f"env {pair.name} carries a secret ({pair.origin})", pair.name))
-    return findings
+    named = [pair for pair in deployment.env if names_secret(pair.name, pair.value) or looks_secret(pair.value)]
+    places = [f"env {pair.name}" for pair in named]
+    for place, words in script_words(deployment):
+        variable = _in_script(words)
+        if variable is not None and place not in places:
+            findings.append(_exposed(f"{place} carries a secret", variable))
+    return findings + [_exposed(f"env {pair.name} carries a secret ({pair.origin})", pair.name) for pair in named]
 
 
-def looks_secret(text: str) -> bool:
-    """Whether a text holds something with the form of a token, wherever it stands in it."""
-    for start, least in _SECRET_STARTS:
-        dashed = start.endswith(("-", "_pat_"))
-        at = text.find(start)
-        while at >= 0:
-            body = text[at + len(start) :]
-            length = next((i for i, c in enumerate(body) if not _in_token(c, dashed)), len(body))
-            if length >= least and not text[:at][-1:].isalnum():
-                return True
-            at = text.find(start, at + len(start))
-    return False
+def _entries(value: str) -> Iterator[tuple[str, Any]]:
+    """Keys of a JSON map with their values, at every depth; nothing for any other text."""
+    if not value.startswith("{"):
+        return
+    try:
+        rest = [json.loads(value)]
+    except (ValueError, RecursionError):
+        return
+    while rest:
+        found = rest.pop()
+        if isinstance(found, dict):
+            yield from found.items()
+            rest += found.values()
+        elif isinstance(found, list):
+            rest += found
 
 
-def _in_token(character: str, dashed: bool) -> bool:
-    return character.isascii() and (character.isalnum() or (dashed and character in "-_"))
+def _secret_key(key: str, value: Any) -> bool:
+    token = key.lower().endswith("token")
+    return isinstance(value, str) and (not token or key.lower() in _TOKEN_KEYS) and names_secret(key, value)
 
 
-def _named_secret(name: str, value: str) -> bool:
-    """A variable that is called a secret and holds a value, not a reference such as `${HF_TOKEN}`."""
-    upper = name.upper()
-    called = any(upper == word or upper.endswith(f"_{word}") for word in _SECRET_WORDS)
-    return called and bool(value) and not value.startswith(("$", "<"))
+def _in_script(words: tuple[str, ...]) -> str | None:
+    """The variable that should hold what a script's words give away; None where they give nothing away."""
+    for word, following in pairwise((*words, "")):
+        name, equals, value = word.partition("=")
+        variable = _SECRET_FLAGS.get(name)
+        given = value if equals else following
+        if variable is not None and given and not is_reference(given):
+            return variable
+        if equals and not name.startswith("-") and names_secret(name, value):
+            return name
+    return "HF_TOKEN" if looks_secret(" ".join(words)) else None
 
 
 def _exposed(message: str, variable: str) -> Finding:
@@ -81,8 +89,9 @@ def _exposed(message: str, variable: str) -> Finding:
 
 
 def check_remote_code(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
-    """`remote-code`: --trust-remote-code only with the named allowance."""
-    if not switched_on(deployment, "--trust-remote-code"):
+    """`remote-code`: --trust-remote-code only with the named allowance, whoever hands it to the engine."""
+    source = _remote_code_source(deployment)
+    if source is None:
         return []
     if REMOTE_CODE_WAIVER in deployment.waivers:
         text = f"code of the checkpoint runs in the engine, allowed by {REMOTE_CODE_WAIVER}"
@@ -91,8 +100,23 @@ def check_remote_code(deployment: Deployment, plan: Plan, facts: Facts) -> list[
         Finding(
             "remote-code",
             "reject",
-            "trust_remote_code runs Python that the checkpoint brings along",
+            f"{source} runs Python that the checkpoint brings along",
             why="whoever can change the checkpoint's folder or its hub page can run code on this host",
             fix=f"read that code, then write allow: [{REMOTE_CODE_WAIVER}]; or leave trust_remote_code out",
         )
     ]
+
+
+def _remote_code_source(deployment: Deployment) -> str | None:
+    if switched_on(deployment, "--trust-remote-code"):
+        return _REMOTE_CODE
+    for name, values, _ in flag_arguments(deployment):
+        if any(key == _REMOTE_CODE and value is True for text in values for key, value in _entries(text)):
+            return f"{_REMOTE_CODE} in {name}"
+    for place, words in script_words(deployment):
+        if any(word.replace("_", "-").partition("=")[0] == "--trust-remote-code" for word in words):
+            return f"{_REMOTE_CODE} in {place}"
+    for pair in deployment.env:
+        if pair.name.upper().endswith("TRUST_REMOTE_CODE") and pair.value.strip().lower() in ("1", "true", "yes", "on"):
+            return f"{pair.name}={pair.value}"
+    return None

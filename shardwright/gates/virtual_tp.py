@@ -10,8 +10,10 @@ from shardwright.facts.facts import Facts
 from shardwright.facts.versions import version_in
 from shardwright.facts.virtual_tp import SIDECAR_KEY, Capability, VirtualTpFacts
 from shardwright.facts.vtp_ladder import standings, subject_of
+from shardwright.gates.attention import capabilities_of
 from shardwright.gates.finding import Finding
 from shardwright.gates.options import json_of, switched_on, value_of, whole_number
+from shardwright.gates.tactics import tactics_findings
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
 
@@ -244,11 +246,7 @@ def _tuple_of(row: Capability) -> tuple[str, str, str, str]:
 
 
 def _majors(deployment: Deployment, facts: Facts) -> list[str]:
-    if facts.gpus:
-        found = {gpu.compute_capability for gpu in facts.gpus}
-    else:
-        found = {deployment.hardware.compute_capability} if deployment.hardware else set()
-    return sorted({capability.partition(".")[0] for capability in found})
+    return sorted({capability.partition(".")[0] for capability in capabilities_of(deployment, facts)[0]})
 
 
 def _tactics(deployment: Deployment, facts: Facts, plan: VirtualPlan, moe: str) -> Iterator[Finding]:
@@ -257,20 +255,7 @@ def _tactics(deployment: Deployment, facts: Facts, plan: VirtualPlan, moe: str) 
     row, width = found.table.moe(moe, deployment.engine.vllm), plan.axes["routed_intermediate"].kernel_local
     if row is None or not row.tile_k or width % row.tile_k == 0 or _autotune_off(deployment):
         return
-    hopper = "9" in _majors(deployment, facts)
-    if hopper and found.tactic_filter is True:
-        return
-    looked = {None: "is not known", False: "is not there", True: "is there"}[found.tactic_filter]
-    yield Finding(
-        GATE,
-        "reject" if hopper else "warn",
-        f"the kernel width {width} is no multiple of {row.tile_k}, autotuning is on, and FlashInfer's filter of "
-        f"tactics by shape {looked}",
-        why="24 of 116 tactics then read past the scale tensor: NaN or an illegal access, as its neighbours have it"
-        + ("" if hopper else "; on 12.x the change that brought the filter is reported to break the start on SM121"),
-        fix="serve: {kernel_config: {enable_flashinfer_autotune: false}}"
-        + ("" if hopper else ", and pin the FlashInfer version that was tried on these cards"),
-    )
+    yield from tactics_findings(GATE, width, row.tile_k, capabilities_of(deployment, facts)[0], found.tactic_filter)
 
 
 def _autotune_off(deployment: Deployment) -> bool:

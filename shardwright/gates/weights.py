@@ -13,7 +13,7 @@ GATE = "weights-fit"
 
 
 def check_weights(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
-    """Silent where the size of the weights or the memory of the cards is not known, and on the CPU."""
+    """Silent where the size of the loaded weights or the memory of the cards is not known, and on the CPU."""
     known = facts.weights or (facts.model.weights if facts.model else None)
     if deployment.platform == "cpu" or not plan.stages or known is None:
         return []
@@ -25,9 +25,9 @@ def check_weights(deployment: Deployment, plan: Plan, facts: Facts) -> list[Find
     cards = card_memory_gib(deployment, facts, shape)
     try:
         share = utilization(deployment)
+        weights = stage_weights(deployment, facts, shape.tensor)
     except UsageError as error:
         return misread(GATE, error, facts)
-    weights = stage_weights(deployment, facts, shape.tensor)
     if weights is None or len(cards) != shape.stages:
         return []
     findings = []

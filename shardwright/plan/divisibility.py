@@ -9,6 +9,9 @@ from shardwright.facts.shape import ModelShape, Quantisation
 VOCABULARY_PADDING = 64
 MXFP4_GROUP = 32
 
+# Models whose own loader cuts experts at the scales of the weights and pads the last rank's, vLLM gpt_oss.py.
+_CUT_AT_SCALES = frozenset({"GptOssForCausalLM"})
+
 # The word of a part in an ignore list, and words that make it another part's.
 _IGNORE_WORDS = {
     "shared expert": ("shared_expert", ()),
@@ -25,25 +28,30 @@ class Obstacle(Struct, frozen=True):
     expert: bool = False
 
 
-def obstacles(shape: ModelShape, tensor: int, *, expert_parallel: bool) -> tuple[Obstacle, ...]:
+def obstacles(shape: ModelShape, tensor: int, *, expert_parallel: bool, replicas: int = 1) -> tuple[Obstacle, ...]:
     """Everything that stands against a TP size, in the order in which the engine would meet it.
 
-    Sources: vLLM config/model.py verify_with_parallel_config (heads), vocab_parallel_embedding.py (vocabulary padded
-    to 64), distributed/utils.py ensure_divisibility (widths), quantization/utils/fp8_utils.py
-    (validate_fp8_block_shape), compressed_tensors_moe (group size), mxfp4 (32 elements per scale).
+    `replicas`: DP x PCP; without expert parallelism the engine cuts routed experts over TP x DP x PCP ranks.
+
+    Sources: vLLM config/model.py verify_with_parallel_config (heads), mamba_utils.py gated_delta_net_state_shape
+    (linear attention), vocab_parallel_embedding.py (vocabulary padded to 64), distributed/utils.py ensure_divisibility
+    (widths), quantization/utils/fp8_utils.py (validate_fp8_block_shape), compressed_tensors_moe (group size), mxfp4 (32
+    elements per scale).
     """
-    if tensor == 1:
-        return ()
     return (
         *_heads(shape, tensor),
         *_vocabulary(shape, tensor),
-        *_widths(shape, tensor, expert_parallel),
+        *_widths(shape, tensor, 1 if expert_parallel else tensor * replicas),
     )
 
 
-def largest_tensor(shape: ModelShape, below: int, *, expert_parallel: bool) -> int:
-    """The largest TP size under `below` without obstacles; 1 always has none."""
-    return max(size for size in range(1, below) if not obstacles(shape, size, expert_parallel=expert_parallel))
+def largest_tensor(shape: ModelShape, below: int, *, expert_parallel: bool, replicas: int = 1) -> int | None:
+    """The largest TP size under `below` without obstacles; None where even 1 has one."""
+
+    def fits(size: int) -> bool:
+        return not obstacles(shape, size, expert_parallel=expert_parallel, replicas=replicas)
+
+    return max(filter(fits, range(1, below)), default=None)
 
 
 def _heads(shape: ModelShape, tensor: int) -> list[Obstacle]:
@@ -56,6 +64,10 @@ def _heads(shape: ModelShape, tensor: int) -> list[Obstacle]:
                 f"parallel size ({tensor}).'",
             )
         )
+    for heads in dict.fromkeys(shape.linear_heads):
+        if heads % tensor:
+            text = f"{heads} heads of linear attention % {tensor} = {heads % tensor}"
+            found.append(Obstacle(text, f"the engine asserts '{heads} is not divisible by {tensor}'"))
     # Fewer KV heads than ranks are replicated, when the ranks are a multiple of them.
     if shape.kv_heads and not shape.mla and shape.kv_heads % tensor and tensor % shape.kv_heads:
         found.append(
@@ -77,11 +89,12 @@ def _vocabulary(shape: ModelShape, tensor: int) -> list[Obstacle]:
     return [Obstacle(text, f"the engine's embedding asserts '{padded} is not divisible by {tensor}'")]
 
 
-def _widths(shape: ModelShape, tensor: int, expert_parallel: bool) -> list[Obstacle]:
+def _widths(shape: ModelShape, tensor: int, expert_ranks: int) -> list[Obstacle]:
     quant = shape.quantisation
     found = []
-    if shape.moe_intermediate and not expert_parallel:
-        found += _width("routed expert", shape.moe_intermediate, tensor, quant, experts=True)
+    if shape.moe_intermediate:
+        stored = None if shape.architecture in _CUT_AT_SCALES else quant
+        found += _width("routed expert", shape.moe_intermediate, expert_ranks, stored, experts=True)
     if shape.shared_intermediate:
         found += _width("shared expert", shape.shared_intermediate, tensor, quant)
     dense = not shape.moe_intermediate or not shape.all_layers_moe
@@ -92,6 +105,8 @@ def _widths(shape: ModelShape, tensor: int, expert_parallel: bool) -> list[Obsta
 
 
 def _width(name: str, width: int, tensor: int, quant: Quantisation | None, *, experts: bool = False) -> list[Obstacle]:
+    if tensor == 1:
+        return []
     if width % tensor:
         text = f"{name} width {width} % {tensor} = {width % tensor}"
         return [Obstacle(text, f"the engine asserts '{width} is not divisible by {tensor}'", expert=experts)]

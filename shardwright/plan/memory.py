@@ -119,7 +119,8 @@ class StageMemory:
                 "neither a calibration for this TP and PP nor the size of the weights is known here"
             )
         if len(sources.card_gib) != sources.stages:
-            raise MemoryUnknownError("the memory of the cards is not known here")
+            shape = f"TP={sources.tensor} PP={sources.stages}"
+            raise MemoryUnknownError(f"the memory of the cards that {shape} takes is not known here")
         overheads = _overheads(sources, calibrated_weights)
         self.basis = "bound" if overheads is None else "estimated"
         inner, last = overheads if overheads is not None else (0.0, 0.0)

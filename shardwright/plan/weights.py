@@ -15,9 +15,15 @@ class StageWeights:
     deepseek_v32/nvidia/mtp.py, from 0.30).
     """
 
-    def __init__(self, weights: WeightFacts, tensor: int, kv_heads: int, *, drafts: bool) -> None:
-        """`kv_heads` is 0 for a latent cache; `drafts` where the MTP layers are built."""
+    def __init__(
+        self, weights: WeightFacts, tensor: int, kv_heads: int, *, drafts: bool, offloaded_bytes: float = 0.0
+    ) -> None:
+        """`kv_heads` is 0 for a latent cache; `drafts` where the MTP layers are built.
+
+        `offloaded_bytes` per card stay in host memory, as far as the layers go (vLLM model_executor/offloader/uva.py).
+        """
         self._weights, self._tensor, self._drafts = weights, tensor, drafts
+        self._offloaded_bytes = offloaded_bytes
         self._key_value_ways = min(tensor, kv_heads) if kv_heads else tensor
         self._sums = [0.0, *accumulate(map(self._on_card, weights.layers))]
 
@@ -25,7 +31,7 @@ class StageWeights:
         """Weights of [start, end) on one card, with what its place in the pipeline adds."""
         weights, tensor = self._weights, self._tensor
         first, last = start == 0, end == len(weights.layers)
-        size = self._sums[end] - self._sums[start]
+        size = max(0.0, self._sums[end] - self._sums[start] - self._offloaded_bytes)
         if first:
             size += (weights.embedding + weights.other) / tensor
         if last:

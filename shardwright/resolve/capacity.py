@@ -23,6 +23,7 @@ from shardwright.plan.weights import StageWeights
 from shardwright.plan.workspace import default_factor, prefill_workspace_bytes
 from shardwright.resolve.counts import parse_count
 from shardwright.resolve.deployment import Deployment
+from shardwright.resolve.flags import flag, kv_cache_dtype
 from shardwright.resolve.json_flags import flag_object
 from shardwright.resolve.rules import RUNNER_ENV, effective_runner
 
@@ -111,7 +112,7 @@ def cache_settings(deployment: Deployment, facts: Facts, shape: Shape) -> CacheS
     return CacheSettings(
         version=deployment.engine.vllm,
         platform=deployment.platform,
-        kv_dtype=_kv_dtype(deployment),
+        kv_dtype=kv_cache_dtype(deployment, facts)[0],
         dtype=flag(deployment, "--dtype") or "auto",
         block_tokens=_whole(deployment, "--block-size"),
         tensor=shape.tensor,
@@ -126,12 +127,35 @@ def known_weights(facts: Facts) -> WeightFacts | None:
 
 
 def stage_weights(deployment: Deployment, facts: Facts, tensor: int) -> StageWeights | None:
-    """Weights per card at that TP; None where they are not known."""
+    """Weights per card at that TP; None where they are not known, or not known before the engine has loaded them."""
     weights, model = known_weights(facts), facts.model
     if weights is None or model is None or len(weights.layers) != model.num_layers:
         return None
+    if _changed_by_loading(deployment, facts):
+        return None
     kv_heads = model.attention.num_kv_heads if model.attention else 0
-    return StageWeights(weights, tensor, kv_heads, drafts=deployment.speculation.family == "mtp")
+    drafts = deployment.speculation.family == "mtp"
+    return StageWeights(weights, tensor, kv_heads, drafts=drafts, offloaded_bytes=_offloaded_gib(deployment) * GIB)
+
+
+def _changed_by_loading(deployment: Deployment, facts: Facts) -> bool:
+    """The engine quantises a plain checkpoint while it loads, or offloads weights by name or in groups of layers."""
+    plain = facts.shape is not None and facts.shape.quantisation is None
+    if plain and flag(deployment, "--quantization", "-q") not in (None, "None", "none"):
+        return True
+    return bool(flag(deployment, "--cpu-offload-params") or _whole(deployment, "--offload-group-size"))
+
+
+def _offloaded_gib(deployment: Deployment) -> float:
+    """GiB of weights per card that stay on the host."""
+    text = flag(deployment, "--cpu-offload-gb")
+    try:
+        size = float(text or 0)
+    except ValueError:
+        size = math.nan
+    if not size >= 0:
+        raise _misread(deployment, "--cpu-offload-gb", f"{text!r} is not a number of GiB")
+    return size
 
 
 def utilization(deployment: Deployment) -> float:
@@ -169,18 +193,9 @@ def max_model_len(deployment: Deployment, facts: Facts) -> int | None:
     return value
 
 
-def flag(deployment: Deployment, *names: str) -> str | None:
-    """The value of an engine flag as text, "" for a bare switch, None where it is absent; the last one counts."""
-    found = None
-    for argument in deployment.engine_args:
-        name, equals, value = argument.tokens[0].partition("=")
-        if name in names:
-            found = value if equals else (argument.tokens[1] if len(argument.tokens) > 1 else "")
-    return found
-
-
 def _memory_sources(deployment: Deployment, facts: Facts, shape: Shape, batch: int) -> MemorySources:
     capacity, calibration = deployment.capacity, _calibration(deployment)
+    kv_dtype, _ = kv_cache_dtype(deployment, facts)
     return MemorySources(
         tensor=shape.tensor,
         stages=shape.stages,
@@ -191,7 +206,7 @@ def _memory_sources(deployment: Deployment, facts: Facts, shape: Shape, batch: i
         overhead_gib=capacity.overhead_gib if capacity else None,
         boundary_bytes=shape.boundary_bytes_per_token * batch,
         workspace_bytes=_workspace_difference(deployment, facts, calibration),
-        other_cache=_kv_dtype(deployment) != ((calibration and calibration.kv_cache_dtype) or _kv_dtype(deployment)),
+        other_cache=kv_dtype != ((calibration and calibration.kv_cache_dtype) or kv_dtype),
     )
 
 
@@ -200,7 +215,7 @@ def _workspace_difference(deployment: Deployment, facts: Facts, calibration: Cal
     attention = facts.model.attention if facts.model else None
     if calibration is None or deployment.platform != "cuda":
         return 0
-    length, dtype = max_model_len(deployment, facts), _kv_dtype(deployment)
+    length, (dtype, _) = max_model_len(deployment, facts), kv_cache_dtype(deployment, facts)
     length_before = calibration.max_model_len or length
     before = prefill_workspace_bytes(
         attention, calibration.kv_cache_dtype or dtype, length_before, _workspace_factor(deployment, length_before)
@@ -213,10 +228,6 @@ def _workspace_factor(deployment: Deployment, length: int | None) -> int:
     if isinstance(given, int) and not isinstance(given, bool) and given > 0:
         return given
     return default_factor(deployment.engine.vllm, length)
-
-
-def _kv_dtype(deployment: Deployment) -> str:
-    return flag(deployment, "--kv-cache-dtype") or "auto"
 
 
 def _calibration(deployment: Deployment) -> Calibration | None:

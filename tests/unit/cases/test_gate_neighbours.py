@@ -16,7 +16,8 @@ LLAMA = {
     "model_type": "llama",
     "num_attention_heads": 32,
 }
-MTP3 = {**LLAMA, "num_nextn_predict_layers": 3}
+GLM4 = {**LLAMA, "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "num_experts": 8}
+MTP3 = {**GLM4, "num_nextn_predict_layers": 3}
 OLD, NEW = {"vllm": "0.28.0"}, {"vllm": "0.33.0"}
 
 
@@ -45,14 +46,14 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"engine": NEW, **spec(method="medusa", model="a/b")}, LLAMA, "reject", "medusa"),
     (spec(method="dspark", xpress_topc=3), LLAMA, "reject", "xpress_topc"),
     ({"engine": NEW, **spec(method="dspark", xpress_topc=3)}, LLAMA, "accept", ""),
-    (spec(method="mtp", prompt_lookup_max=3), LLAMA, "warn", "means nothing to mtp"),
+    (spec(method="mtp", prompt_lookup_max=3), GLM4, "warn", "means nothing to mtp"),
     ({"v2_runner": "0", **spec(method="ngram", prompt_lookup_max=3, prompt_lookup_min=5)}, LLAMA, "reject", "is above"),
     (spec(method="mtp", num_speculative_tokens=4), MTP3, "reject", "no multiple"),
     (spec(method="mtp", num_speculative_tokens=3), MTP3, "accept", ""),
     (spec(method="eagle", model="a/b", parallel_drafting=True), LLAMA, "warn", "parallel_drafting"),
     (spec(method="dflash", model="a/b", parallel_drafting=True), LLAMA, "accept", ""),
-    ({"engine": OLD, "parallel": {"pipeline": 2}, **spec(method="glm4_moe_mtp")}, LLAMA, "reject", "0.30"),
-    ({"parallel": {"pipeline": 2}, **spec(method="glm4_moe_mtp")}, LLAMA, "accept", ""),
+    ({"engine": OLD, "parallel": {"pipeline": 2}, **spec(method="glm4_moe_mtp")}, GLM4, "reject", "0.30"),
+    ({"parallel": {"pipeline": 2}, **spec(method="glm4_moe_mtp")}, GLM4, "accept", ""),
     (serve(config="more.yaml"), LLAMA, "reject", "brings flags from a file"),
     (serve(max_num_batched_tokens=128, max_num_seqs=256), LLAMA, "reject", "is below max_num_seqs"),
     (serve(max_num_batched_tokens=256, max_num_seqs=256), LLAMA, "accept", ""),

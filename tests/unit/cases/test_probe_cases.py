@@ -51,7 +51,7 @@ def c19_doubled_words_and_little_acceptance() -> None:
 
 
 def c26_a_draft_head_that_emits_noise() -> None:
-    from shardwright.probes.speed.report import FIRST_DRAFT_FLOOR
+    from shardwright.probes.speed.floors import FIRST_DRAFT_FLOOR
 
     assert FIRST_DRAFT_FLOOR == number("C26")["floor"] > server("C26")["pos0_acceptance"]
     rows = [decode_row(rounds=5, tok_s=tok_s, tok_s_cv=0.01) for tok_s in (100, 100 * server("C26")["speed_vs_nospec"])]

@@ -49,6 +49,8 @@ def test_an_overlay_that_others_may_write_is_found(tmp_path: Path) -> None:
     (tmp_path / "b.py").chmod(0o644)
     tmp_path.chmod(0o755)
     assert loose_paths(tmp_path) == (str(tmp_path / "a.py"),)
+    assert loose_paths(tmp_path / "a.py") == (str(tmp_path / "a.py"),)
+    assert loose_paths(tmp_path / "b.py") == loose_paths(tmp_path / "c.py") == ()
 
 
 def test_only_links_that_leave_the_folder_are_found(tmp_path: Path) -> None:
@@ -58,7 +60,8 @@ def test_only_links_that_leave_the_folder_are_found(tmp_path: Path) -> None:
     (inside / "own").mkdir()
     (inside / "near").symlink_to(inside / "own")
     (inside / "far").symlink_to(other)
-    assert links_outside(inside) == ((str(inside / "far"), str(other)),)
+    (inside / "up").symlink_to("../other")
+    assert links_outside(inside) == ((str(inside / "far"), str(other)), (str(inside / "up"), "../other"))
 
 
 def test_a_port_in_use_is_seen(free_port: int, tmp_path: Path) -> None:

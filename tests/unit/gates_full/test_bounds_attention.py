@@ -77,6 +77,7 @@ def test_without_a_name_any_backend_of_the_card_may_do(capability: str, formats:
         ("FLASHINFER_MLA_SPARSE", "10.0", "auto", "0.28"),
         ("FLASHINFER_MLA_SPARSE_SM120", "12.0", "auto", "0.28"),
         ("FLASHINFER_MLA_SPARSE_SM90", "9.0", "auto", "0.30"),
+        ("FLASH_ATTN_MLA_SPARSE_FA4", "10.0", "auto", "0.33"),
     ],
 )
 def test_a_backend_comes_with_its_version(backend: str, capability: str, dtype: str, first: str) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from deployed import deployed, fixes, said, shipped
+from deployed import deployed, fixes, mount, said
+from msgspec.structs import replace
 
 from shardwright.facts.facts import Facts
 from shardwright.facts.host import Host
 from shardwright.gates.container import (
     check_confinement,
-    check_image_reference,
     check_port,
     check_restart_policy,
     check_shared_memory,
+    check_ulimits,
     size_gib,
 )
 
@@ -88,46 +89,94 @@ def test_a_waived_size_is_a_warning_that_names_the_waiver() -> None:
 
 @pytest.mark.parametrize(("size", "small"), [(None, False), (7.9, True), (8.0, False), (9.0, False)])
 def test_the_hosts_own_shared_memory_counts_with_ipc_host(size: float | None, small: bool) -> None:
-    found = said(check_shared_memory, deployed(), Facts(host=Host(shm_gib=size)))
-    text = "shared-memory warn: ipc: host gives the host's /dev/shm, which holds only 7.9 GiB"
-    assert found == ([text] if small else [])
+    facts = Facts(host=Host(shm_gib=size))
+    text = "shared-memory warn: the ranks share the host's /dev/shm, which holds only 7.9 GiB"
+    assert said(check_shared_memory, deployed(tensor=2), facts) == ([text] if small else [])
+    assert said(check_shared_memory, deployed(), facts) == []
+
+
+SHM = mount("/dev/shm", "/dev/shm", readonly=False)
+NOTHING = "shared-memory reject: 2 ranks share no /dev/shm that they can write"
 
 
 @pytest.mark.parametrize(
-    ("image", "verdict"),
+    ("tensor", "container", "mounts", "found"),
     [
-        ("org/vllm:latest", "warn"),
-        ("org/vllm", "warn"),
-        ("org/vllm:nightly", "warn"),
-        ("org/vllm:nightly-0a1b2c", "warn"),
-        ("org/vllm:main", "warn"),
-        ("org/vllm:dev", "warn"),
-        ("org/vllm:edge", "warn"),
-        ("org/vllm:devel", "info"),
-        ("org/vllm:v0.30.0", "info"),
-        ("host:5000/vllm:edge", "warn"),
-        ("host:5000/vllm", "warn"),
-        ("vllm:latest", "info"),
-        ("vllm", "info"),
-        ("org/vllm@sha256:" + "0" * 64, None),
-        ("", None),
-        (None, None),
+        (2, {"ipc": "none", "shm_size": "64g"}, (), [NOTHING]),
+        (1, {"ipc": "none"}, (), []),
+        (2, PRIVATE, (SHM,), []),
+        (2, PRIVATE, (mount("/dev/shm/", readonly=False),), []),
+        (2, PRIVATE, (mount("/dev/shm", readonly=True),), [NOTHING]),
+        (2, {**PRIVATE, "shm_size": "64g"}, (mount("/dev/shm", readonly=True),), [NOTHING]),
+        (2, {"ipc": "container:x"}, (mount("/dev/shm", readonly=True),), [NOTHING]),
+        (2, PRIVATE, (mount("/dev/shm/x", readonly=False),), ["shared-memory reject: 2 ranks share Docker's default"]),
+        (
+            2,
+            {**PRIVATE, "shm_size": "8g"},
+            (SHM,),
+            ["shared-memory info: the mount on /dev/shm shares the host's /dev/shm, so shm_size has no effect"],
+        ),
+        (1, {"ipc": "hosts"}, (), ["shared-memory reject: container.ipc 'hosts' is no mode of Docker"]),
+        (1, {"ipc": "hosts", "tool": "podman"}, (), []),
+        (1, {"ipc": ""}, (), []),
+        (1, {"ipc": "container:"}, (), ["shared-memory reject: container.ipc 'container:' is no mode of Docker"]),
     ],
 )
-def test_an_image_by_a_tag_that_moves_is_not_the_same_tomorrow(image: str | None, verdict: str | None) -> None:
-    found = said(check_image_reference, deployed(engine={"image": image}))
-    assert [text.split(":")[0] for text in found] == ([f"image-reference {verdict}"] if verdict else [])
-    assert said(check_image_reference, deployed(engine={"image": image, "digest": "sha256:0"})) == []
-    assert said(check_image_reference, deployed(engine={"image": image}, runtime="local")) == []
+def test_shared_memory_by_ipc_mode_and_mount(
+    tensor: int, container: dict[str, Any], mounts: Any, found: list[str]
+) -> None:
+    texts = said(check_shared_memory, deployed(tensor=tensor, container=container, mounts=mounts))
+    assert len(texts) == len(found)
+    for text, start in zip(texts, found, strict=True):
+        assert text.startswith(start)
 
 
-@pytest.mark.parametrize(("tag", "verdict"), [("latest", "reject"), ("v1", "info")])
-def test_patches_are_made_for_one_state_of_an_image(tag: str, verdict: str) -> None:
-    for name in ("vllm", "org/vllm"):
-        (found,) = said(
-            check_image_reference, deployed(engine={"image": f"{name}:{tag}"}, patches=shipped("pp-cpu-eager"))
-        )
-        assert found.startswith(f"image-reference {verdict}: the image {name}:{tag} ")
+def test_a_small_dev_shm_of_the_host_counts_where_it_is_mounted() -> None:
+    facts = Facts(host=Host(shm_gib=2.0))
+    mounted = deployed(tensor=2, container=PRIVATE, mounts=(SHM,))
+    assert said(check_shared_memory, mounted, facts)[0].startswith("shared-memory warn: the ranks share the host's")
+
+
+def test_an_ipc_mode_that_docker_lacks_is_answered_with_those_that_it_has() -> None:
+    assert fixes(check_shared_memory, deployed(container={"ipc": "hosts"})) == [
+        "write one of private, shareable, host, none"
+    ]
+
+
+LIMITS = (
+    *("core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss", "rtprio"),
+    *("rttime", "sigpending", "stack"),
+)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_every_limit_of_docker_is_known(name: str) -> None:
+    assert said(check_ulimits, deployed(container={"ulimits": ((name, "1"),)})) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("memlock", "-1", None),
+        ("stack", "67108864", None),
+        ("nofile", "1024:4096", None),
+        ("nofile", "4096:4096", None),
+        ("nofile", "4096:-1", None),
+        ("nofile", "-1:-1", None),
+        ("nofile", "4097:4096", "the soft limit is above the hard one"),
+        ("nofile", "-1:4096", "the soft limit is above the hard one"),
+        ("memlock", "unlimited", "not a number, nor SOFT:HARD; -1 is unlimited"),
+        ("memlock", "1:2:3", "not a number, nor SOFT:HARD; -1 is unlimited"),
+        ("memlock", "1:x", "not a number, nor SOFT:HARD; -1 is unlimited"),
+        ("memlok", "-1", "no such limit, did you mean memlock?"),
+        ("zzz", "-1", "no such limit"),
+    ],
+)
+def test_a_limit_is_one_that_docker_takes(name: str, value: str, problem: str | None) -> None:
+    asked = {"ulimits": (("core", "0"), (name, value))}
+    found = said(check_ulimits, deployed(container=asked))
+    assert found == ([f"ulimits reject: container.ulimits {name}: {value}: {problem}"] if problem else [])
+    assert said(check_ulimits, deployed(container=asked, runtime="local")) == []
 
 
 @pytest.mark.parametrize(
@@ -137,9 +186,12 @@ def test_patches_are_made_for_one_state_of_an_image(tag: str, verdict: str) -> N
         ("", "testing", False),
         ("on-failure:3", "testing", False),
         ("on-failure", "testing", True),
+        ("on-failure:0", "testing", True),
+        ("on-failure:1", "testing", False),
         ("always", "testing", True),
         ("always", "rejected", True),
         ("always", "ready", False),
+        ("unless-stopped", "ready", False),
     ],
 )
 def test_an_engine_nobody_saw_start_does_not_start_for_ever(restart: str, status: Any, speaks: bool) -> None:
@@ -149,15 +201,60 @@ def test_an_engine_nobody_saw_start_does_not_start_for_ever(restart: str, status
     assert said(check_restart_policy, deployed(container={"restart": restart}, runtime="local")) == []
 
 
+@pytest.mark.parametrize("restart", ["unless_stopped", "never", "always:3", "no:", "on-failure:x", "on-failure:-1"])
+def test_a_restart_policy_that_docker_lacks_is_refused(restart: str) -> None:
+    for status in ("testing", "ready"):
+        asked = deployed(container={"restart": restart}, status=status)
+        assert said(check_restart_policy, asked) == [
+            f"restart-policy reject: restart: {restart} is no policy of Docker"
+        ]
+
+
 @pytest.mark.parametrize(("network", "port"), [(None, 9000), ("bridge", 9000), ("host", 8000)])
 def test_the_port_that_must_be_free_is_the_one_that_the_host_listens_on(network: str | None, port: int) -> None:
     asked = deployed(container={"network": network, "publish_port": 9000, "container_port": 8000})
     taken = Facts(host=Host(listening=(port,)))
-    assert said(check_port, asked, taken) == [f"port reject: port {port} is in use on the host"]
-    assert fixes(check_port, asked, taken) == [f"deploy status case; or PORT={port + 1}"]
-    assert said(check_port, asked, Facts(host=Host(listening=(17_000 - port,)))) == []
+    assert said(check_port, asked, taken)[:1] == [f"port reject: port {port} is in use on the host"]
+    assert fixes(check_port, asked, taken)[:1] == [f"deploy status case; or PORT={port + 1}"]
+    other = said(check_port, asked, Facts(host=Host(listening=(17_000 - port,))))
+    assert [text for text in other if "in use" in text] == []
     live = Facts(host=Host(listening=(port,), live=True))
-    assert said(check_port, asked, live) == [f"port warn: port {port} is in use on the host"]
+    assert said(check_port, asked, live)[:1] == [f"port warn: port {port} is in use on the host"]
+
+
+@pytest.mark.parametrize(
+    ("network", "outer", "runtime", "speaks"),
+    [
+        ("host", 9000, "docker", True),
+        ("host", 8000, "docker", False),
+        (None, 9000, "docker", False),
+        ("host", 9000, "local", False),
+    ],
+)
+def test_the_hosts_network_publishes_no_other_port(network: str | None, outer: int, runtime: Any, speaks: bool) -> None:
+    ports = {"network": network, "publish_port": outer, "container_port": 8000}
+    asked = deployed(container=ports, runtime=runtime)
+    text = "port reject: network: host publishes nothing: the engine listens on 8000, and publish says 9000"
+    assert said(check_port, asked) == [text] * speaks
+    assert fixes(check_port, asked) == ['write publish: "127.0.0.1:9000:9000"'] * speaks
+    assert len(said(check_port, deployed("--nnodes 2", container=ports, runtime=runtime))) == speaks
+
+
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [
+        (("--nnodes 2",), True),
+        (("--nnodes 2", "--node-rank 0"), True),
+        (("--nnodes 2", "--node-rank 1"), False),
+        (("--nnodes 2", "--master-port 29502"), False),
+        (("--nnodes 1",), False),
+        ((), False),
+    ],
+)
+def test_the_first_of_several_hosts_needs_the_port_where_it_waits(flags: tuple[str, ...], found: bool) -> None:
+    taken = Facts(host=Host(listening=(29501,)))
+    assert said(check_port, deployed(*flags), taken) == ["port reject: port 29501 is in use on the host"] * found
+    assert fixes(check_port, deployed(*flags), taken) == ["write serve: {master_port: 29502}"] * found
 
 
 ENFORCING = Facts(host=Host(selinux="enforcing"))
@@ -184,6 +281,8 @@ PERMISSIVE = Facts(host=Host(selinux="permissive"))
         ({}, ENFORCING, ["warn: SELinux enforces"]),
         ({}, PERMISSIVE, []),
         ({"security_opt": ("label=disable",)}, ENFORCING, []),
+        ({"security_opt": ("label:disable",)}, ENFORCING, []),
+        ({"security_opt": ("label=type:spc_t",)}, ENFORCING, []),
         ({"security_opt": ("seccomp=unconfined",)}, ENFORCING, ["warn: SELinux enforces"]),
         ({"privileged": True}, ENFORCING, ["info: container.privileged"]),
     ],
@@ -191,14 +290,18 @@ PERMISSIVE = Facts(host=Host(selinux="permissive"))
 def test_confinement_is_named_where_it_is_left(
     container: dict[str, Any], facts: Facts | None, found: list[str]
 ) -> None:
-    texts = said(check_confinement, deployed(container=container), facts)
+    texts = said(check_confinement, deployed(container=container, mounts=(mount("/data"),)), facts)
     assert len(texts) == len(found)
     for text, start in zip(texts, found, strict=True):
         assert text.startswith(f"confinement {start}")
 
 
-def test_selinux_hinders_containers_only() -> None:
-    assert said(check_confinement, deployed(runtime="local"), ENFORCING) == []
+def test_selinux_hinders_bind_mounts_of_containers_only() -> None:
+    bound, volume = mount("/data"), replace(mount("/data"), volume=True)
+    assert said(check_confinement, deployed(runtime="local", mounts=(bound,)), ENFORCING) == []
+    assert said(check_confinement, deployed(), ENFORCING) == []
+    assert said(check_confinement, deployed(mounts=(volume,)), ENFORCING) == []
+    assert len(said(check_confinement, deployed(mounts=(volume, bound)), ENFORCING)) == 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from shardwright.facts.engine import EngineFacts
 from shardwright.facts.engine_tables import EngineTable, Flag, Retired
 from shardwright.facts.facts import Facts
 from shardwright.gates.flag_values import bounds_text, dotted_problem, value_problem
-from shardwright.gates.flags import check_flags
+from shardwright.gates.flags import check_flags, with_full_names
 
 FLAGS = (
     Flag("--max-model-len", aliases=("--mml",), kind="int", low=1),
@@ -289,3 +289,33 @@ def test_every_value_is_looked_at_where_a_flag_is_repeated_by_another_name() -> 
         "reject: --mml 0 must be at least 1",
         "reject: --max-model-len is given twice",
     ]
+
+
+@pytest.mark.parametrize(
+    ("written", "full"),
+    [
+        ("--max-model 5", "--max-model-len 5"),
+        ("--max-model=5", "--max-model-len=5"),
+        ("--no-eag", "--no-eager"),
+        ("--map.inner 5", "--maps.inner 5"),
+        # Known in full, an alias, of several flags, of none, and a short one.
+        ("--eager", "--eager"),
+        ("--mml 5", "--mml 5"),
+        ("--max 5", "--max 5"),
+        ("--unknown 5", "--unknown 5"),
+        ("-w 5", "-w 5"),
+    ],
+)
+def test_a_short_spelling_hides_no_flag_from_the_other_gates(written: str, full: str) -> None:
+    asked = deployed("--names a b", written)
+    changed = with_full_names(asked, known())
+    assert [argument.tokens for argument in changed.engine_args] == [("--names", "a", "b"), tuple(full.split())]
+    for facts in (Facts(), Facts(engine=EngineFacts(None))):
+        assert with_full_names(asked, facts) is asked
+    script = replace(asked, engine=replace(asked.engine, command=("x",)))
+    assert with_full_names(script, known()) is script
+
+
+def test_a_command_line_of_full_names_stays_as_it_is() -> None:
+    asked = deployed("--max-model-len=5", "--names a")
+    assert with_full_names(asked, known()) is asked

@@ -29,7 +29,21 @@ TRANSPORT, RECOMPUTE = shipped("pp-index-transport", "pp-index-recompute")
 
 @pytest.mark.parametrize(
     ("tensor", "pipeline", "made_for", "foreign"),
-    [(2, 3, "tp2-pp3", False), (2, 3, "tp3-pp2", True), (1, 1, "tp1-pp1", False), (2, 1, "", True)],
+    [
+        (2, 3, "tp2-pp3", False),
+        (2, 3, "tp3-pp2", True),
+        (1, 1, "tp1-pp1", False),
+        (2, 1, "", True),
+        (2, 3, "TP2_PP3", False),
+        (2, 3, "tp=2 pp=3", False),
+        (2, 3, "tp2", False),
+        (2, 3, "tp3", True),
+        (2, 3, "tp2-pp30", True),
+        (2, 3, "something", True),
+        (2, 3, "tp2-pp3-0.30.0", False),
+        (2, 3, "tp2-pp3-v0.30", False),
+        (2, 3, "tp2-pp3-abcdef", False),
+    ],
 )
 def test_a_compile_cache_belongs_to_one_topology(tensor: int, pipeline: int, made_for: str, foreign: bool) -> None:
     facts = Facts(host=Host(caches=(("/c", made_for),)))
@@ -37,10 +51,55 @@ def test_a_compile_cache_belongs_to_one_topology(tensor: int, pipeline: int, mad
     assert said(check_compile_cache, deployed(tensor=tensor, pipeline=pipeline), facts) == ([text] if foreign else [])
 
 
+def test_a_compile_cache_belongs_to_one_engine() -> None:
+    facts = Facts(host=Host(caches=(("/c", "tp1-pp1-0.28.0"),)))
+    assert said(check_compile_cache, deployed(), facts) == [
+        "compile-cache reject: the compile cache /c was made by tp1-pp1-0.28.0, this is tp1-pp1 on 0.30.0"
+    ]
+    assert said(check_compile_cache, deployed(engine={"vllm": "0.28.0"}), facts) == []
+    assert said(check_compile_cache, deployed(engine={"vllm": "0.28.1.dev3"}), facts) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "env", "kept"),
+    [
+        ("/root/.cache", {}, True),
+        ("/root/", {}, True),
+        ("/", {}, True),
+        ("/rooted", {}, False),
+        ("/root/.cache/huggingface", {}, False),
+        ("/cache", {}, False),
+        ("/cache", {"HOME": "/cache"}, True),
+        ("/root/.cache", {"HOME": "/home/me"}, False),
+        ("/home/me/.cache", {"HOME": "/home/me"}, True),
+        ("/cache", {"XDG_CACHE_HOME": "/cache/x"}, True),
+        ("/cache", {"VLLM_CACHE_ROOT": "/cache/vllm"}, True),
+        ("/cache/vllm/deep", {"VLLM_CACHE_ROOT": "/cache/vllm"}, True),
+        ("/cache/vllmx", {"VLLM_CACHE_ROOT": "/cache/vllm"}, False),
+        ("/root/keyed", {"VLLM_CACHE_ROOT": "~/keyed"}, True),
+        ("/cache", {"TORCHINDUCTOR_CACHE_DIR": "/cache/inductor"}, True),
+        ("/cache", {"TRITON_CACHE_DIR": "/cache/triton"}, True),
+        ("/cache", {"FLASHINFER_WORKSPACE_BASE": "/cache"}, True),
+        ("/cache", {"DG_JIT_CACHE_DIR": "/cache/gemm"}, True),
+        ("/cache", {"VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR": "/cache/tuned"}, True),
+        ("/cache", {"CUDA_CACHE_PATH": "/cache/cuda"}, True),
+        ("/cache", {"VLLM_CACHE_ROOT": "/cache/vllm", "VLLM_DISABLE_COMPILE_CACHE": "1"}, False),
+        ("/cache", {"VLLM_CACHE_ROOT": "/cache/vllm", "VLLM_DISABLE_COMPILE_CACHE": "0"}, True),
+    ],
+)
+def test_a_cache_is_found_where_the_variables_put_it(target: str, env: dict[str, str], kept: bool) -> None:
+    asked = deployed(mounts=(mount(target, "/srv/cache", readonly=False),), patches=(TRANSPORT,), env=env)
+    text = f"compile-cache warn: {target} outlives the container, and the layout has patches"
+    assert said(check_compile_cache, asked) == ([text] if kept else [])
+
+
 @pytest.mark.parametrize(
     ("target", "kept"),
     [
         ("/x/torch_compile_cache", True),
+        ("/home/me/.cache/vllm", True),
+        ("/home/me/.triton", True),
+        ("/home/me/.cache/flashinfer", True),
         ("/x/torch_aot_compile/y", True),
         ("/root/.cache/vllm", True),
         ("/root/.cache/flashinfer", True),
@@ -127,7 +186,7 @@ def indexers(*layers: int) -> CheckpointFacts:
 
 
 def overridden(**changes: Any) -> Facts:
-    shape = ModelShape("config.json", index_freq_override=1)
+    shape = ModelShape("config.json", index_overrides=("index_topk_freq=1",))
     return replace(Facts(model=replace(GLM, index_rule=IndexRule(freq=1)), shape=shape), **changes)
 
 
@@ -173,7 +232,9 @@ def test_what_missing_indexers_do_depends_on_the_quantisation(quantized: bool, w
 def test_weights_of_layers_that_an_override_shares_are_named(
     version: str, platform: str, carried: Any, warns: bool
 ) -> None:
-    facts = overridden(model=GLM, shape=ModelShape("c", index_freq_override=4), checkpoint=indexers(*carried))
+    facts = overridden(
+        model=GLM, shape=ModelShape("c", index_overrides=("index_topk_freq=4",)), checkpoint=indexers(*carried)
+    )
     found = said(check_indexer_weights, deployed(engine={"vllm": version, "platform": platform}), facts)
     count = len([layer for layer in carried if layer < 14 and layer not in (0, 1, 2, 6, 10)])
     text = "hf_overrides index_topk_freq=4 shares layers for which the checkpoint carries indexer weights"
@@ -184,7 +245,7 @@ def test_null_keys_are_named_before_all_else() -> None:
     facts = Facts(model=GLM, shape=ModelShape("c", null_keys=("index_topk_freq", "index_skip_topk_offset")))
     (found,) = said(check_indexer_weights, deployed(), facts)
     assert found.startswith("indexer-weights info: index_topk_freq and index_skip_topk_offset are null in the config")
-    both = replace(facts, shape=ModelShape("c", null_keys=("index_topk_freq",), index_freq_override=1))
+    both = replace(facts, shape=ModelShape("c", null_keys=("index_topk_freq",), index_overrides=("index_topk_freq=1",)))
     assert [text.split(":")[0] for text in said(check_indexer_weights, deployed(), both)] == [
         "indexer-weights info",
         "indexer-weights unknown",

@@ -1,4 +1,4 @@
-"""Borders of mounts, of secrets in sight and of foreign code."""
+"""Borders of mounts and of who may write them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from shardwright.facts.facts import Facts
 from shardwright.facts.host import Host
 from shardwright.gates.mounts import check_mounts, check_overlay_permissions
-from shardwright.gates.security import check_remote_code, check_secrets, looks_secret
 from shardwright.layout.container import ExtraMount
 from shardwright.resolve.deployment import Deployment, OverlayPlan
 
@@ -44,6 +43,18 @@ def mounted(*targets: str, readonly: bool = True, asked: bool = True, **changes:
         ("/opt/vllm/envs.py", "reject: the mount on /opt/vllm/envs.py (case.yaml:1) lies outside"),
         ("/opt/vllm/envs.txt", None),
         ("/opt/vllmx/envs.py", None),
+        ("/work/vllm/vllm/v1/x.py", "reject: the mount on /work/vllm/vllm/v1/x.py (case.yaml:1) lies outside"),
+        ("/opt/vllm/v1/x.txt", None),
+        ("/opt/vllm/parsers/own.py", None),
+        ("/vllm/own.py", None),
+        ("/opt/v1/x.py", None),
+        ("/opt/site-packages/vllm", "reject: the mount on /opt/site-packages/vllm (case.yaml:1) lies outside"),
+        (
+            "/usr/lib/python3/dist-packages/vllm/c/E=8.json",
+            "reject: the mount on /usr/lib/python3/dist-packages/vllm/c",
+        ),
+        ("/opt/site-packages/vllm_plugin", None),
+        ("/opt/packages/vllm", None),
     ],
 )
 def test_a_mount_lies_beside_the_package_or_on_a_file_of_it(target: str, found: str | None) -> None:
@@ -52,6 +63,13 @@ def test_a_mount_lies_beside_the_package_or_on_a_file_of_it(target: str, found: 
     for text in texts:
         assert text.startswith(f"mounts {found}")
     assert said(check_mounts, mounted(target, runtime="local")) == []
+
+
+def test_a_plugin_that_a_flag_names_may_lie_anywhere() -> None:
+    target = "/opt/vllm/tool_parsers/own.py"
+    plugin = mount(target)
+    assert len(said(check_mounts, deployed(mounts=(plugin,)))) == 1
+    assert said(check_mounts, deployed(f"--tool-parser-plugin {target}", mounts=(plugin,))) == []
 
 
 def test_a_package_elsewhere_moves_the_border() -> None:
@@ -116,6 +134,47 @@ def test_sources_are_there_and_so_is_what_they_link_to() -> None:
 
 
 @pytest.mark.parametrize(
+    ("link", "value", "others", "dead"),
+    [
+        # Relative links are followed from where they lie.
+        ("/srv/x/m", "n", (), False),
+        ("/srv/x/a/m", "../n", (), False),
+        ("/srv/x/m", "../y/n", (), True),
+        ("/srv/x/m", "../y/n", (("/y", "/srv/y"),), False),
+        ("/srv/x/m", "../y/n", (("/z", "/srv/y"),), True),
+        # An absolute one ends where the container has the same path for the same folder.
+        ("/srv/x/m", "/mnt/m", (("/mnt/", "/mnt"),), False),
+        ("/srv/x/m", "/mnt/m", (("/mnt/m", "/mnt/m"),), False),
+        ("/srv/x/m", "/mnt/m", (("/disk", "/mnt"),), True),
+        ("/srv/x/m", "/mnt/m", (("/mnt", "/disk"),), True),
+        ("/srv/x/m", "/mnt/m", (("/mnt/m/n", "/mnt/m/n"),), True),
+        # The mount's own folder is no link below it.
+        ("/srv/x", "/mnt/m", (), False),
+    ],
+)
+def test_a_link_is_followed_as_the_container_follows_it(
+    link: str, value: str, others: tuple[tuple[str, str], ...], dead: bool
+) -> None:
+    mounts = (mount("/data", "/srv/x"), *(mount(target, source) for target, source in others))
+    found = said(check_mounts, deployed(mounts=mounts), Facts(host=Host(outside=((link, value),))))
+    assert len(found) == dead
+    for text in found:
+        assert text.startswith(f"mounts reject: {link} is a link to /") and text.endswith("outside of every mount")
+
+
+def test_a_link_deep_in_a_mount_is_followed_from_its_own_folder() -> None:
+    mounts = (mount("/data/models", "/srv/x"), mount("/data/y", "/srv/y"))
+    facts = Facts(host=Host(outside=(("/srv/x/a/m", "../../y/n"),)))
+    assert said(check_mounts, deployed(mounts=mounts), facts) == []
+
+
+def test_a_link_below_two_mounts_needs_one_that_reaches() -> None:
+    both = (mount("/data", "/srv/x"), mount("/srv", "/srv"))
+    facts = Facts(host=Host(outside=(("/srv/x/m", "/srv/y"),)))
+    assert said(check_mounts, deployed(mounts=both), facts) == []
+
+
+@pytest.mark.parametrize(
     ("loose", "live", "found"),
     [
         ((), True, None),
@@ -125,6 +184,8 @@ def test_sources_are_there_and_so_is_what_they_link_to() -> None:
         (("/elsewhere/a.py",), True, None),
         (("/elsewhere/a.py", "/o/b.py"), True, "/o/b.py"),
         (("/elsewhere/a.py",), False, "/elsewhere/a.py"),
+        (("/other/a.py",), True, None),
+        (("/o",), True, "/o"),
     ],
 )
 def test_nobody_else_may_write_an_overlay(loose: tuple[str, ...], live: bool, found: str | None) -> None:
@@ -135,88 +196,33 @@ def test_nobody_else_may_write_an_overlay(loose: tuple[str, ...], live: bool, fo
     assert said(check_overlay_permissions, deployed(), facts) == []
 
 
-STARTS = {
-    **dict.fromkeys(("hf_", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "nvapi-"), 20),
-    "AKIA": 16,
-    "xoxb-": 10,
-    "xoxp-": 10,
-    "xoxa-": 10,
-}
-
-
-@pytest.mark.parametrize(("start", "least"), STARTS.items())
-def test_the_form_of_a_token_begins_and_is_long_enough(start: str, least: int) -> None:
-    body = "A1" * 20
-    assert looks_secret(start + body[:least])
-    assert not looks_secret(start + body[: least - 1])
-    assert not looks_secret(start + body[: least - 1] + "!" + body)
-    assert looks_secret(f"x={start}{body[:least]}!")
-    for before in ("a", "-a", "--ab"):
-        assert not looks_secret(before + start + body)
-    assert looks_secret(f"{start}x {start}{body}")
-    assert not looks_secret(start + "é" * 30)
-    dashes = start + "a-b_" * 5
-    assert looks_secret(dashes) == start.endswith(("-", "_pat_"))
-
-
-WORDS = ["TOKEN", "API_KEY", "APIKEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "CREDENTIALS", "ACCESS_KEY"]
-
-
-@pytest.mark.parametrize("word", WORDS)
-def test_a_variable_that_is_called_a_secret_holds_no_value(word: str) -> None:
-    for name in (word, f"MY_{word}", f"my_{word.lower()}"):
-        asked = deployed(env={name: "value"})
-        assert said(check_secrets, asked) == [f"secrets reject: env {name} carries a secret (case.yaml:1)"]
-        assert fixes(check_secrets, asked) == [
-            f"take it out, write secrets: [{name}], and export {name} before deploy start"
-        ]
-        for reference in ("", "${OTHER}", "<given at start>"):
-            assert said(check_secrets, deployed(env={name: reference})) == []
-    for name in (f"MY{word}S", f"{word}_FILE"):
-        assert said(check_secrets, deployed(env={name: "value"})) == []
-
-
 @pytest.mark.parametrize(
-    ("flag", "variable", "found"),
+    ("target", "loose", "live", "speaks"),
     [
-        ("--api-key anything", "VLLM_API_KEY", True),
-        ("--hf-token anything", "HF_TOKEN", True),
-        ("--api-key", "VLLM_API_KEY", False),
-        ("--name anything", "HF_TOKEN", False),
-        ("--name x hf_" + "A1" * 10, "HF_TOKEN", True),
+        (f"{PACKAGE}/envs.py", "/srv/x", True, True),
+        (f"{PACKAGE}/envs.py", "/srv/x/a", True, True),
+        (f"{PACKAGE}/envs.py", "/srv/xy", True, False),
+        (f"{PACKAGE}/envs.py", "/srv/xy", False, True),
+        ("/data", "/srv/x", False, False),
     ],
 )
-def test_flags_carry_no_secret(flag: str, variable: str, found: bool) -> None:
-    asked = deployed(flag)
-    name = flag.split()[0]
-    assert said(check_secrets, asked) == ([f"secrets reject: {name} carries a secret (case.yaml:1)"] if found else [])
-    assert [f"secrets: [{variable}]" in fix for fix in fixes(check_secrets, asked)] == [True] * found
-
-
-def test_a_script_carries_no_secret_either() -> None:
-    secret = "hf_" + "A1" * 10
-    found = said(check_secrets, deployed(engine={"command": ("--port", secret)}))
-    assert found == ["secrets reject: engine.command carries a secret"]
-    assert "secrets: [HF_TOKEN]" in fixes(check_secrets, deployed(engine={"command": ("--port", secret)}))[0]
-    assert said(check_secrets, deployed(engine={"command": ("--port", "8000")})) == []
-    assert said(check_secrets, deployed(env={"OTHER": secret})) == [
-        "secrets reject: env OTHER carries a secret (case.yaml:1)"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("flags", "waivers", "verdict"),
-    [
-        ((), (), None),
-        (("--no-trust-remote-code",), (), None),
-        (("--trust-remote-code",), (), "reject"),
-        (("--trust-remote-code",), ("other",), "reject"),
-        (("--trust-remote-code",), ("trust-remote-code",), "info"),
-        (("--trust-remote-code", "--no-trust-remote-code"), (), None),
-    ],
-)
-def test_code_of_the_checkpoint_needs_a_named_allowance(
-    flags: tuple[str, ...], waivers: tuple[str, ...], verdict: str | None
+def test_nobody_else_may_write_a_file_that_is_mounted_over_the_package(
+    target: str, loose: str, live: bool, speaks: bool
 ) -> None:
-    found = said(check_remote_code, deployed(*flags, waivers=waivers))
-    assert [text.split(":")[0] for text in found] == ([f"remote-code {verdict}"] if verdict else [])
+    facts = Facts(host=Host(loose=(loose,), live=live))
+    asked = deployed(mounts=(mount(target),))
+    text = f"overlay-permissions reject: {loose}: group or others may write it"
+    assert said(check_overlay_permissions, asked, facts) == ([text] if speaks else [])
+    assert fixes(check_overlay_permissions, asked, facts) == (["chmod -R go-w /srv/x"] if speaks else [])
+    unnamed = deployed(mounts=(mount(target),), engine={"package_root": None})
+    assert said(check_overlay_permissions, unnamed, facts) == ([text] if speaks else [])
+    elsewhere = deployed(mounts=(mount(target),), engine={"package_root": "/opt/vllm"})
+    assert said(check_overlay_permissions, elsewhere, facts) == []
+    ours = deployed(mounts=(mount(target, purpose="overlay"),))
+    assert said(check_overlay_permissions, ours, facts) == []
+
+
+def test_the_overlay_is_named_before_the_files_of_the_layout() -> None:
+    asked = deployed(mounts=(mount(f"{PACKAGE}/envs.py"),), overlay=OverlayPlan("/o", PACKAGE))
+    facts = Facts(host=Host(loose=("/o/a",), live=True))
+    assert fixes(check_overlay_permissions, asked, facts) == ["chmod -R go-w /o"]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from deployed import deployed, fixes, said
 
 from shardwright.facts.facts import Facts
 from shardwright.facts.host import Gpu
-from shardwright.gates.network import check_master_address, check_nodes_agree, check_world_size
+from shardwright.gates.network import check_master_address, check_world_size
 from shardwright.layout.schema import Node
+from shardwright.plan.stages import Plan
 
 
 def cards(count: int) -> Facts:
@@ -124,65 +123,50 @@ def test_an_address_is_compared_only_with_a_first_node() -> None:
     assert said(check_master_address, deployed(nodes=nodes(0, 1))) == []
 
 
-def test_nodes_have_ranks_of_their_own() -> None:
-    assert said(check_nodes_agree, deployed(nodes=nodes(1, 0, 2))) == []
-    assert said(check_nodes_agree, deployed(nodes=nodes(1, 0, 1))) == [
-        "nodes-agree reject: two nodes have the same rank: 0,1,1"
-    ]
-
-
-OWN = ("rank", "address", "name", "host", "hostname", "node_rank", "gpus", "facts", "interfaces")
-OWN_ENV = (
-    "VLLM_HOST_IP",
-    "NCCL_SOCKET_IFNAME",
-    "GLOO_SOCKET_IFNAME",
-    "TP_SOCKET_IFNAME",
-    "NCCL_IB_HCA",
-    "UCX_NET_DEVICES",
-)
+@pytest.mark.parametrize(("port", "found"), [("29501", True), ("8000", False), ("8001", False)])
+def test_the_first_host_waits_at_another_port_than_the_api(port: str, found: bool) -> None:
+    flags = ("--nnodes 2", "--master-addr 192.0.2.0")
+    asked = deployed(*flags, f"--master-port {port}", container={"container_port": 29501})
+    text = f"master-address reject: --master-port {port} is the port that the API listens on"
+    assert said(check_master_address, asked) == ([text] if found else [])
+    silent = deployed(*flags, container={"container_port": 29501})
+    assert said(check_master_address, silent) == [text.replace(port, "29501")]
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "found"),
+    ("address", "nodes", "found"),
     [
-        *(({key: 1}, {key: 0}, None) for key in OWN),
-        *(({"env": {name: "a"}}, {"env": {name: "b"}}, None) for name in OWN_ENV),
-        ({"image": "a"}, {"image": "a"}, None),
-        ({"image": "a"}, {"image": "b"}, "image b != a"),
-        ({"image": "a"}, {}, "image unset != a"),
-        ({}, {"image": "b"}, "image b != unset"),
-        ({"env": {"A": "1"}}, {"env": {"A": "2"}}, "env A 2 != 1"),
-        ({"env": {"A": "1"}}, {}, "env A unset != 1"),
-        ({}, {"env": {"A": "2"}}, "env A 2 != unset"),
-        ({"env": {"A": "1"}}, {"env": 5}, "env A unset != 1"),
-        ({"env": 5}, {"env": {"A": "1"}}, "env A 1 != unset"),
-        (
-            {"image": "a", "env": {"B": "1", "A": "1"}},
-            {"image": "b", "env": {}},
-            "env A unset != 1; env B unset != 1; image b != a",
-        ),
+        ("127.0.0.1", 2, True),
+        ("localhost", 2, True),
+        ("ip6-localhost", 2, True),
+        ("[::1]", 2, True),
+        ("::", 2, True),
+        ("0.0.0.0", 2, True),
+        (" 127.0.0.1 ", 2, True),
+        ("192.0.2.1", 2, False),
+        ("", 2, False),
+        ("127.0.0.1", 1, False),
     ],
 )
-def test_nodes_would_run_the_same_but_for_what_is_their_own(
-    first: dict[str, Any], second: dict[str, Any], found: str | None
-) -> None:
-    facts = Facts(nodes=({"rank": 0, **first}, {"rank": 1, **second}))
-    # A rank that the row itself gives is that of the row.
-    one, other = (1, 0) if "rank" in first else (0, 1)
-    text = f"nodes-agree reject: node {other} differs from node {one}: {found}"
-    assert said(check_nodes_agree, deployed(), facts) == ([text] if found else [])
+def test_an_address_of_its_own_is_no_address_for_the_others(address: str, nodes: int, found: bool) -> None:
+    flags = (f"--nnodes {nodes}", "--distributed-executor-backend ray")
+    text = f"master-address reject: VLLM_HOST_IP={address} is every host's own address (case.yaml:1)"
+    assert said(check_master_address, deployed(*flags, env={"VLLM_HOST_IP": address})) == ([text] if found else [])
 
 
-def test_every_node_is_compared_with_the_one_of_the_lowest_rank() -> None:
-    rows = ({"node_rank": 2, "image": "c"}, {"rank": 1, "image": "b"}, {"rank": 0, "image": "a"})
-    assert said(check_nodes_agree, deployed(), Facts(nodes=rows)) == [
-        "nodes-agree reject: node 1 differs from node 0: image b != a",
-        "nodes-agree reject: node 2 differs from node 0: image c != a",
-    ]
-    unnumbered = ({"image": "a"}, {"image": "b"}, {"rank": "x", "image": "c"})
-    assert [text[:43] for text in said(check_nodes_agree, deployed(), Facts(nodes=unnumbered))] == [
-        "nodes-agree reject: node 1 differs from nod",
-        "nodes-agree reject: node 2 differs from nod",
-    ]
-    assert said(check_nodes_agree, deployed(), Facts(nodes=rows[:1])) == []
-    assert len(said(check_nodes_agree, deployed(), Facts(nodes=rows[:2]))) == 1
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [
+        (("--data-parallel-size 4", "--data-parallel-size-local 2", "--data-parallel-address 127.0.0.1"), True),
+        (("--data-parallel-size 4", "--data-parallel-size-local 2", "--data-parallel-address 192.0.2.1"), False),
+        (("--data-parallel-size 4", "--data-parallel-size-local 4", "--data-parallel-address 127.0.0.1"), False),
+        (("--data-parallel-size 4", "--data-parallel-address 127.0.0.1"), False),
+        (("--data-parallel-size 4", "--data-parallel-size-local 2"), False),
+        (("--data-parallel-size-local 0", "--data-parallel-address 127.0.0.1"), True),
+        (("--data-parallel-size-local 1", "--data-parallel-address 127.0.0.1"), False),
+    ],
+)
+def test_replicas_on_other_hosts_find_the_first(flags: tuple[str, ...], found: bool) -> None:
+    text = "master-address reject: --data-parallel-address 127.0.0.1 is this host's own address on every host"
+    assert said(check_master_address, deployed(*flags)) == ([text] if found else [])
+    assert [finding.why for finding in check_master_address(deployed(*flags), Plan(), Facts())] == [""] * found

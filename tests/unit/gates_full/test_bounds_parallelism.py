@@ -128,19 +128,19 @@ UNEVEN = "{0} experts do not spread evenly over {1} ranks ({0} % {1} = {2})"
             "info",
             UNEVEN.format(64, 6, 4),
         ),
-        (('--eplb-config {"num_redundant_experts":2}',), 3, {}, None, ""),
+        (("--enable-eplb", '--eplb-config {"num_redundant_experts":2}'), 3, {}, None, ""),
         (
-            ('--eplb-config {"num_redundant_experts":1}',),
+            ("--enable-eplb", '--eplb-config {"num_redundant_experts":1}'),
             3,
             {},
-            "info",
+            "reject",
             UNEVEN.format(65, 3, 2),
         ),
         (
-            ('--eplb-config {"num_redundant_experts":"2"}',),
+            ("--enable-eplb", '--eplb-config {"num_redundant_experts":"2"}'),
             3,
             {},
-            "info",
+            "reject",
             UNEVEN.format(64, 3, 1),
         ),
         ((), 3, {"experts": None}, None, ""),
@@ -157,7 +157,7 @@ def test_experts_spread_over_all_ranks(
 def test_the_redundant_experts_that_would_fill_up_are_counted() -> None:
     asked = deployed(EP, "--all2all-backend real", tensor=6)
     assert fixes(check_expert_parallel, asked, shaped(MOE)) == [
-        "num_redundant_experts: 2 gives 66; it cures nothing but this"
+        "enable_eplb with num_redundant_experts: 2 gives 66; it cures nothing but this"
     ]
 
 

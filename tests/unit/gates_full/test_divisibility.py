@@ -86,3 +86,13 @@ def test_groups_are_read_wherever_checkpoints_state_them() -> None:
         assert shape.quantisation is not None and shape.quantisation.group_size == 128
     channels = model_shape({"quantization_config": {"group_size": -1}}, "")
     assert channels.quantisation is not None and channels.quantisation.group_size is None
+
+
+def test_heads_of_linear_attention_are_divided_too() -> None:
+    shape = model_shape({"linear_num_key_heads": 16, "linear_num_value_heads": 32}, "")
+    assert obstacles(shape, 16, expert_parallel=False) == ()
+    (keys,) = obstacles(shape, 32, expert_parallel=False)
+    assert keys.what == "16 heads of linear attention % 32 = 16" and not keys.expert
+    assert len(obstacles(shape, 3, expert_parallel=False)) == 2
+    alike = model_shape({"linear_num_key_heads": 16, "linear_num_value_heads": 16}, "")
+    assert len(obstacles(alike, 3, expert_parallel=False)) == 1

@@ -119,3 +119,18 @@ def test_an_unknown_cache_format_is_unknown() -> None:
         page_rule(facts(DENSE), replace(CUDA, kv_dtype="turboquant_k8v4"))
     with pytest.raises(UnknownPagesError, match="config is not known"):
         page_rule(None, CUDA)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "every", "window"),
+    [("gemma2", 2, 4096), ("gemma3_text", 6, 4096), ("cohere2", 4, 4096), ("gpt_oss", 2, 128)],
+)
+def test_a_config_that_is_silent_of_its_windows_has_those_of_its_family(
+    model_type: str, every: int, window: int
+) -> None:
+    silent = facts(DENSE, model_type=model_type)
+    assert [layer for layer, slides in enumerate(silent.sliding[:12], 1) if not slides] == [*range(every, 13, every)]
+    assert silent.window == window
+    assert facts(DENSE, model_type=model_type, sliding_window=512).window == 512
+    off = dict(DENSE, model_type=model_type, sliding_window=None)
+    assert attention_facts(off, 48, False).sliding == ()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planning_samples import GLM, write_config, write_layout, write_shard
+from planning_samples import DENSE, GLM, write_config, write_layout, write_shard
 
 from shardwright.errors import DeployError
 from shardwright.facts.checkpoint_weights import read_weights
@@ -255,6 +255,62 @@ def test_a_facts_file_with_headers_stands_in_for_the_checkpoint(project: Path, d
     facts["checkpoint"] = {"tensors": list(facts["checkpoint"]["tensors"])}
     (project / "facts.json").write_text(json.dumps(facts))
     assert refusals(deploy, "weights-fit", "--facts", "facts.json") == []
+
+
+def plain_model_of_160_gib(project: Path, **serve: Any) -> None:
+    """Two layers of 80 GiB in bfloat16, on two cards of 80 GiB."""
+    layer = {"dtype": "BF16", "shape": [40, 1 << 30]}
+    facts = {
+        "model": {**DENSE, "num_hidden_layers": 2},
+        "checkpoint": {"tensors": {f"model.layers.{index}.mlp.up_proj.weight": layer for index in range(2)}},
+        "gpus": [{"cc": "8.0", "mem_gib": 80.0, "count": 2}],
+    }
+    (project / "facts.json").write_text(json.dumps(facts))
+    parallel = {"tensor": 1, "pipeline": 2}
+    write_layout(project, parallel=parallel, capacity=None, patches=[], speculative={"method": "none"}, serve=serve)
+
+
+@pytest.mark.parametrize(
+    ("serve", "refused"),
+    [
+        ({"cpu_offload_gb": 6}, 2),
+        ({"cpu_offload_gb": 6.5}, 0),
+        ({"cpu_offload_gb": 200}, 0),
+        ({"quantization": "fp8"}, 0),
+        ({"offload_group_size": 8}, 0),
+        ({"cpu_offload_gb": 1, "cpu_offload_params": ["experts"]}, 0),
+        ({"offload_group_size": 0}, 2),
+    ],
+)
+def test_weights_that_stay_on_the_host_or_are_quantised_on_the_way_do_not_fill_a_card(
+    project: Path, deploy: Callable[..., Any], serve: dict[str, Any], refused: int
+) -> None:
+    plain_model_of_160_gib(project, **serve)
+    assert len(refusals(deploy, "weights-fit", "--facts", "facts.json")) == refused
+
+
+def test_no_more_is_offloaded_than_the_layers_weigh() -> None:
+    facts = WeightFacts("", (LayerBytes(8), LayerBytes(8)), LayerBytes(), embedding=4, head=0, other=0)
+    for offloaded, expected in ((0, 10), (5, 5), (8, 2), (100, 2)):
+        weights = StageWeights(facts, 2, 0, drafts=False, offloaded_bytes=offloaded)
+        assert weights.stage_bytes(0, 2) == expected
+    assert StageWeights(facts, 2, 0, drafts=False, offloaded_bytes=100).stage_bytes(1, 2) == 2
+    assert StageWeights(facts, 1, 0, drafts=False, offloaded_bytes=100).stage_bytes(0, 1) == 4
+
+
+def test_offloaded_weights_leave_room_for_the_cache(project: Path, deploy: Callable[..., Any]) -> None:
+    plain_model_of_160_gib(project, cpu_offload_gb=16)
+    status, out, err = deploy("plan", "case", "--facts", "facts.json", "--json")
+    assert status == 0, err
+    assert [stage["available_gib"] for stage in json.loads(out)["stages"]] == pytest.approx([0.92 * 80 - 64] * 2)
+
+
+def test_an_offload_that_does_not_read_is_one_finding(project: Path, deploy: Callable[..., Any]) -> None:
+    for text in ("much", "-1"):
+        plain_model_of_160_gib(project, cpu_offload_gb=text)
+        status, out, _ = deploy("check", "case", "--facts", "facts.json", "--json")
+        assert status == 1
+        assert "weights-fit" not in {row["gate"] for row in json.loads(out)["findings"]}
 
 
 REFUSED = (
