@@ -34,7 +34,7 @@ def default_layout(project: Project, environ: Mapping[str, str]) -> str:
     file = project.find("configs/deploy.yaml")
     if file is None:
         raise UsageError("no layout named, and there is no configs/deploy.yaml", fix="deploy layouts")
-    document = load_yaml(read_text(file), project.shown(file))
+    document = load_yaml(_read(file, project), project.shown(file))
     layout = document.data.get("layout") if isinstance(document.data, Mapping) else None
     if not isinstance(layout, str) or not layout:
         raise UsageError(f"{project.shown(file)}: the key 'layout' is missing", fix="write layout: NAME")
@@ -69,14 +69,13 @@ def list_layouts(project: Project) -> tuple[tuple[str, Path], ...]:
     return tuple(sorted(found.items()))
 
 
-def read_text(file: Path) -> str:
-    """UTF-8 text of a configuration file; UsageError when it cannot be read."""
+def _read(file: Path, project: Project) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise UsageError(f"{file.name} is not UTF-8 text") from None
+        raise UsageError(f"{project.shown(file)} is not UTF-8 text", fix="save it as UTF-8") from None
     except OSError as error:
-        raise UsageError(f"{file.name} cannot be read: {error.strerror}") from None
+        raise UsageError(f"{project.shown(file)} cannot be read: {error.strerror}") from None
 
 
 def _read_chain(file: Path, project: Project) -> Document:
@@ -90,7 +89,7 @@ def _read_chain(file: Path, project: Project) -> Document:
         if len(seen) == _MAX_EXTENDS:
             raise UsageError(f"{project.shown(file)}: extends goes more than {_MAX_EXTENDS} files deep")
         seen.append(current)
-        document = _with_origins(load_yaml(read_text(current), project.shown(current)))
+        document = _with_origins(load_yaml(_read(current, project), project.shown(current)))
         if not isinstance(document.data, Mapping):
             raise UsageError(f"{project.shown(current)}:1: a layout is a map of keys")
         chain.append(document)

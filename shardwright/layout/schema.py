@@ -1,4 +1,4 @@
-"""The layout format as frozen dataclasses, and its strict decoding. docs/layouts.md shows every key with an example."""
+"""The layout format as frozen structs, and its strict decoding. docs/layouts.md shows every key with an example."""
 
 from __future__ import annotations
 
@@ -88,6 +88,8 @@ class ProbeSettings(Struct, frozen=True):
     degen_max_tokens: int
     quality_engine_only: bool = False
     """Leave out the quality checks that need a capable model."""
+    quality_known: tuple[tuple[str, str], ...] = ()
+    """Quality checks that are known to fail, each with the reason; told, but not held against the deployment."""
     needle_wording: Literal["access-code", "magic-number"] = "access-code"
     """How the needle probe puts its facts; a small model knows only the words that it was taught."""
     not_applicable: tuple[tuple[str, str], ...] = ()
@@ -231,6 +233,7 @@ def _probes(section: Section) -> ProbeSettings:
         degen_api=degen.choice("api", PROBE_APIS, "chat"),
         degen_max_tokens=degen.integer("max_tokens", 1500, minimum=1),
         quality_engine_only=quality.boolean("engine_only", False),
+        quality_known=_with_reasons(quality, "known"),
         needle_wording=needle.choice("wording", NEEDLE_WORDINGS, "access-code"),
         not_applicable=_not_applicable(section),
         speed=decode_speed(section.section("speed")),
@@ -243,15 +246,22 @@ def _probes(section: Section) -> ProbeSettings:
 
 
 def _not_applicable(section: Section) -> tuple[tuple[str, str], ...]:
-    reasons = section.free_map("not_applicable")
-    for probe, reason in reasons.items():
+    reasons = _with_reasons(section, "not_applicable")
+    for probe, _ in reasons:
         if probe not in PROBES:
             raise section.error(
                 "not_applicable", f"there is no probe {probe!r}", fix=f"name one of {', '.join(PROBES)}"
             )
+    return reasons
+
+
+def _with_reasons(section: Section, key: str) -> tuple[tuple[str, str], ...]:
+    """A map of names to reasons; none may be empty."""
+    reasons = section.free_map(key)
+    for name, reason in reasons.items():
         if not isinstance(reason, str) or not reason.strip():
-            raise section.error("not_applicable", f"{probe} has no reason", fix=f"write {probe}: WHY-IT-MEANS-NOTHING")
-    return tuple((probe, str(reason)) for probe, reason in reasons.items())
+            raise section.error(key, f"{name} has no reason", fix=f"write {name}: REASON")
+    return tuple((name, str(reason)) for name, reason in reasons.items())
 
 
 def _node(section: Section) -> Node:

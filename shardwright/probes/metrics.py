@@ -13,6 +13,9 @@ from shardwright.probes.wire import Endpoint, get
 RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
 PREFIX_HITS = "vllm:prefix_cache_hits_total"
+DRAFTS = "vllm:spec_decode_num_drafts_total"
+ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
+PREEMPTIONS = "vllm:num_preemptions_total"
 _START_TIME = "process_start_time_seconds"
 
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? ([^ ]+)(?: -?[0-9]+)?")
@@ -101,6 +104,11 @@ def deltas_by_label(before: Metrics, after: Metrics, name: str, label: str) -> d
         if end.get(key, 0.0) < value:
             raise CounterResetError(f"{name}{{{label}={key}}}", value, end.get(key, 0.0))
     return {key: value - begin.get(key, 0.0) for key, value in end.items()}
+
+
+def acceptance_length(accepted: float | None, drafts: float | None) -> float | None:
+    """Tokens per step: that of the step itself, and the drafted ones that were accepted. None without drafts."""
+    return None if not drafts or accepted is None else 1 + accepted / drafts
 
 
 def busy_requests(metrics: Metrics | None) -> float | None:

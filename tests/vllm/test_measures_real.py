@@ -29,18 +29,24 @@ def server(tiny_server: Endpoint) -> Server:
     return identify(tiny_server, None)
 
 
-def test_every_check_of_the_engine_passes_or_does_not_apply(server: Server, tmp_path: Path) -> None:
+def test_every_check_of_the_engine_passes_but_for_a_call_that_is_cut_off(server: Server, tmp_path: Path) -> None:
     file = tmp_path / "t.jsonl"
     with Journal(file) as journal:
         report = run_quality(server, QualityPlan(1, 1, engine_only=True), journal)
     outcomes = {row["trial"]: row["class"] for row in report.numbers["checks"]}
-    assert report.verdict == "PASS", report.reasons
     for name in ("stop-string", "max-tokens", "logprobs", "choice", "stream-equals-whole", "stream-eight"):
         assert outcomes[name] == "PASS", report.reasons
     for name in ("responses-text", "responses-stream", "responses-turn-two"):
         assert outcomes[name] == "PASS", report.reasons
-    for name in ("reasoning-on", "tool-required"):
+    for name in ("tool-required", "tool-named", "tool-required-stream", "tool-auto-stream", "json-schema"):
+        assert outcomes[name] == "PASS", report.reasons
+    # It never thinks, and calls no tool of its own accord.
+    for name in ("reasoning-on", "tool-no-arguments"):
         assert outcomes[name] == "NOT_APPLICABLE"
+    # A fault of the engine itself (vllm-project/vllm#53269): whole, the half call ends as `length`.
+    assert [name for name, outcome in outcomes.items() if outcome == "FAIL"] == ["tool-cut-off"]
+    assert report.reasons[0].startswith("tool-cut-off: streamed, cut off after "), report.reasons
+    assert "finish_reason is 'tool_calls'" in report.reasons[0]
     assert report_from(read_records(file), report.plan, str(file)).to_json() == report.to_json()
 
 
@@ -86,7 +92,8 @@ def test_the_commands_say_it_by_their_exit_status(
     plan = SpeedPlan((1, 4), 1, 256, ("greedy",), (), 0, prompts=("narrative",), warm_up_least=1, warm_up_most=1)
     monkeypatch.setattr(probe_speed, "_PLANS", {"quick": lambda **_: plan})
     at = ["--base-url", server.endpoint.base_url]
-    assert deploy(["quality", *at, "--engine-only", "--skip", "reasoning", "--skip", "responses"]) == 0
+    skipped = ["--skip", "tools", "--skip", "reasoning", "--skip", "responses"]
+    assert deploy(["quality", *at, "--engine-only", *skipped]) == 0
     capsys.readouterr()
     assert deploy(["speed", *at, "--quick", "--json"]) in (0, 3)
     content = json.loads(capsys.readouterr().out)

@@ -121,7 +121,11 @@ def _verdict(
     if rule == "curtailed" and failures >= plan.fail_at:
         if control and control["failures"] and control["p_value"] >= _LEVEL:
             same = f"the control fails too: {control['failures']} of {control['trials']}, p = {control['p_value']:.2g}"
-            return None, "INCONCLUSIVE", [f"{failures} of {done} trials are degenerate, but {same}"]
+            return (
+                None,
+                "INCONCLUSIVE",
+                [f"{failures} of {done} trials are degenerate, but {same}; a healthy control would decide"],
+            )
         return None, "FAIL", [f"{failures} of {done} trials are degenerate; {plan.fail_at} decide"]
     if freed is False:
         return (
@@ -131,7 +135,8 @@ def _verdict(
         )
     missing = planned - done
     if missing > (0 if rule == "any" else _MOST_ERRORS * planned):
-        return missing, "INCONCLUSIVE", [f"{missing} of {planned} trials have no answer: {_last(lost)}"]
+        again = "the same command asks them again"
+        return missing, "INCONCLUSIVE", [f"{missing} of {planned} trials have no answer: {_last(lost)}; {again}"]
     if failures:
         more = plan.more_trials(failures, done)
         decided = f"{more} more without a failure would bring the upper bound under {100 * plan.margin:g} %"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from random import Random
 from typing import Any
 
 from shardwright.probes.faulty.engine import Engine, Job
@@ -25,7 +26,7 @@ class Payloads:
             "created": created,
             "model": model,
         }
-        self._noise = job.situation.chance.gauss(0, 1)
+        self._noise = Random(job.situation.chance.random())
 
     def whole(self, choices: Sequence[Generated]) -> Payload:
         """The answer in one piece."""
@@ -142,7 +143,7 @@ class Payloads:
         for place in range(start, start + count):
             before = (*self._job.prompt_ids, *ids)[: len(self._job.prompt_ids) + place][-2:]
             scores = self._engine.scores(self._job, len(self._job.prompt_ids) + place)
-            rows.append(scores.at(tuple(before), ids[place], top, chosen=True, noise=self._noise))
+            rows.append(scores.at(tuple(before), ids[place], top, chosen=True, noise=self._noise.gauss(0, 1)))
         if self._chat:
             return {"content": [self._chat_row(row) for row in rows]}
         return {
@@ -173,7 +174,7 @@ class Payloads:
         for place in range(1, len(ids)):
             scores = self._engine.scores(self._job, place)
             found = scores.at(
-                tuple(ids[max(0, place - 2) : place]), ids[place], int(top), chosen=False, noise=self._noise
+                tuple(ids[max(0, place - 2) : place]), ids[place], int(top), chosen=False, noise=self._noise.gauss(0, 1)
             )
             rows.append(
                 {

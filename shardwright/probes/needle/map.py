@@ -26,7 +26,7 @@ MARKS: Mapping[NeedleClass, Mark] = {
     NeedleClass.EXACT: Mark("E", "#56B4E9", "#000000"),
     NeedleClass.NEAR: Mark("N", "#F0E442", "#000000"),
     NeedleClass.DISTRACTOR: Mark("D", "#E69F00", "#000000"),
-    NeedleClass.WRONG: Mark("W", "#D55E00", "#FFFFFF"),
+    NeedleClass.WRONG: Mark("W", "#D55E00", "#000000"),
     NeedleClass.ABSTAIN: Mark("A", "#CC79A7", "#000000"),
     NeedleClass.EMPTY_BUDGET: Mark("B", "#DDDDDD", "#000000"),
     NeedleClass.STALL: Mark("S", "#0072B2", "#FFFFFF"),

@@ -47,7 +47,7 @@ def report_from(records: Iterable[Record], plan_id: str, file: str = "") -> Prob
         classes=dict(sorted(Counter([*classes.values(), *(NeedleClass.ERROR for _ in errors)]).items())),
         plan=plan_id,
         file=file,
-        more_trials=missing or None,
+        more_trials=_more_trials(verdict, len(planned), classes, lost, missing),
         numbers=_numbers(answered, classes, lost),
     )
 
@@ -103,7 +103,7 @@ def _verdict(
     if reproduced or together or len(lost) > 1:
         return "FAIL", reasons + _pattern(answered, classes, lost)
     if lost:
-        return "INCONCLUSIVE", [*reasons, "a single loss that did not come again: run once more"]
+        return "INCONCLUSIVE", [*reasons, "a single loss that did not come again: run once more, another loss fails"]
     empty = [key for key, outcome in classes.items() if outcome is NeedleClass.EMPTY_BUDGET]
     if empty:
         return "INCONCLUSIVE", [
@@ -112,7 +112,8 @@ def _verdict(
     warm = [key for key, record in answered.items() if record.get("pass") == "cold" and record.get("cache_hits")]
     if warm:
         return "INCONCLUSIVE", [
-            f"{len(warm)} cold prompts were served from the cache ({warm[0]}): cache_salt is ignored"
+            f"{len(warm)} cold prompts were served from the cache ({warm[0]}): cache_salt is ignored; "
+            "no number of trials decides what cold prompts would have found"
         ]
     if any(record.get("fresh_salt_hits") for record in answered.values()):
         return "INCONCLUSIVE", [
@@ -126,6 +127,17 @@ def _verdict(
     if missing > len(errors):
         return "INCONCLUSIVE", [f"{missing} planned trials were not asked"]
     return "PASS", []
+
+
+def _more_trials(
+    verdict: Verdict, planned: int, classes: Mapping[str, NeedleClass], lost: Sequence[str], missing: int
+) -> int | None:
+    """What would decide: the plan once more after a loss that did not come again, else what has no usable answer."""
+    if verdict != "INCONCLUSIVE":
+        return None
+    if lost:
+        return planned or len(classes)
+    return missing + sum(outcome is NeedleClass.EMPTY_BUDGET for outcome in classes.values()) or None
 
 
 def _loss(key: str, record: Record) -> str:

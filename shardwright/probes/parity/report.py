@@ -106,7 +106,7 @@ def report_from(records: Iterable[Record], plan_id: str, file: str = "") -> Prob
         classes=_classes({"OK": len(arm.scores), "NONFINITE": len(arm.broken), "ERROR": arm.lost}),
         plan=plan_id,
         file=file,
-        more_trials=planned - trials or None,
+        more_trials=planned - trials if verdict == "INCONCLUSIVE" else None,
         numbers={"noise": _plain(noise), "answers": _answers(arm, arm, "alone", "loaded")[1]},
     )
 
@@ -146,6 +146,7 @@ def compare(
         classes=_classes(classes),
         plan=str(a.header["method"]),
         file="",
+        more_trials=(_missing(a) + _missing(b)) or None if verdict == "INCONCLUSIVE" else None,
         numbers={
             "distance": _plain(distance),
             "noise": _plain(noise),
@@ -240,9 +241,9 @@ def _verdict(
     if a.broken:
         return "INCONCLUSIVE", [*broken, "A itself is broken, so nothing can be held against it"]
     missing = [
-        f"{name} lacks {len(arm.header['planned']) - len(arm.scores)} of {len(arm.header['planned'])} scores"
+        f"{name} lacks {_missing(arm)} of {len(arm.header['planned'])} scores"
         for name, arm in (("A", a), ("B", b))
-        if len(arm.scores) < (1 - _MOST_ERRORS) * len(arm.header["planned"])
+        if _missing(arm) > _MOST_ERRORS * len(arm.header["planned"])
     ]
     failed = [_said(gate) for gate in gates if not gate.holds]
     if failed and distance is not None:
@@ -251,12 +252,19 @@ def _verdict(
     if missing or distance is None:
         return "INCONCLUSIVE", missing or ["no prompt was scored by both"]
     if noise is None:
-        return "INCONCLUSIVE", ["A has no second round, so its noise is not known"]
+        return "INCONCLUSIVE", ["A has no second round, so its noise is not known: record it again"]
     if noise.mean_kl > _UNHEALTHY_KL:
-        return "INCONCLUSIVE", [f"A is {noise.mean_kl:.3g} nats from itself: too noisy to hold anything against it"]
+        return "INCONCLUSIVE", [
+            f"A is {noise.mean_kl:.3g} nats from itself: too noisy to hold anything against it. "
+            "More prompts do not help: find out what makes it differ from itself (deploy repeat)"
+        ]
     return "PASS", [
         f"mean KL {distance.mean_kl:.2g} nats over {distance.positions} positions; A is {noise.mean_kl:.2g} from itself"
     ]
+
+
+def _missing(arm: Arm) -> int:
+    return len(arm.header["planned"]) - len(arm.scores)
 
 
 def _said(gate: Gate) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,10 +13,12 @@ from shardwright.probes.quality.ask import SAMPLED, Asker, Exchange, RefusedErro
 from shardwright.probes.quality.check import Check
 from shardwright.probes.quality.prompts import COUNT, FACT, JSON_SCHEMA, JSON_SCHEMA_PROMPT
 from shardwright.probes.quality.views import (
+    BLANKS,
     NOTHING_SAID,
     Judgement,
     against_schema,
     difference,
+    endless_blanks,
     failed,
     first_fault,
     leaked,
@@ -38,7 +39,6 @@ _STOP_CHARS = 3
 _TOP = 5
 _ROUNDING = 1e-3
 _SCHEMA_TOKENS = 200
-_ENDLESS_BLANKS = re.compile(r"\s{40}\Z")
 _CHOICES = ("copper", "silver")
 
 
@@ -207,8 +207,8 @@ def _judge_schema(exchanges: Sequence[Exchange]) -> Judgement:
     try:
         value = parsed(answer.content)
     except ValueError:
-        if answer.finish == "length" and _ENDLESS_BLANKS.search(answer.content):
-            return not_applicable("the model fills its JSON with blanks, which JSON allows")
+        if answer.finish == "length" and endless_blanks(answer.content):
+            return not_applicable(BLANKS)
         if answer.finish == "length":
             return over_budget()
         return failed(f"what was held to a schema is not JSON: {quote(answer.content)}")

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from shardwright.errors import UsageError
 from shardwright.probes.quality import engine as quality_engine
+from shardwright.probes.quality import forced as quality_forced
 from shardwright.probes.quality import model as quality_model
 from shardwright.probes.quality import reasoning as quality_reasoning
 from shardwright.probes.quality import responses as quality_responses
@@ -22,6 +24,7 @@ CHECKS: Mapping[str, Check] = {
         *quality_stream.CHECKS,
         *quality_model.CHECKS,
         *quality_tools.CHECKS,
+        *quality_forced.CHECKS,
         *quality_responses.CHECKS,
         *quality_reasoning.CHECKS,
         quality_model.ECHO_ALONE,
@@ -45,7 +48,8 @@ class QualityPlan:
     """What is asked. `deployment` is the digest of what was deployed, empty where it is not known.
 
     `required` names what the server must have; without it a check that needs it is not applicable. `engine_only`
-    leaves out what needs a capable model.
+    leaves out what needs a capable model. `known` names checks that are known to fail, each with the reason: they are
+    asked and told, but not held against the deployment. Raises UsageError where it names no check.
     """
 
     echo_trials: int
@@ -54,7 +58,16 @@ class QualityPlan:
     engine_only: bool = False
     skip: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
+    known: tuple[tuple[str, str], ...] = ()
     deployment: str = ""
+
+    def __post_init__(self) -> None:
+        for name, _ in self.known:
+            if name not in CHECKS:
+                raise UsageError(
+                    f"there is no quality check {name!r}, but probes.quality.known names it",
+                    fix="docs/probes.md lists the checks",
+                )
 
     def checks(self) -> list[Check]:
         """The checks that are asked at least once."""
@@ -105,7 +118,12 @@ def full(**changes: Any) -> QualityPlan:
 
 def check_of(trial: str) -> Check | None:
     """The check that a trial's key names; None for a key that no version of the probe gave."""
-    return CHECKS.get(trial.partition("#")[0])
+    return CHECKS.get(id_of(trial))
+
+
+def id_of(trial: str) -> str:
+    """The id of the check in a trial's key."""
+    return trial.partition("#")[0]
 
 
 def number_of(trial: str) -> int:

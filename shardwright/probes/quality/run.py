@@ -15,12 +15,13 @@ from shardwright.probes.journal import Journal, Record
 from shardwright.probes.pool import Progress, TrialRun, finished_trials, lost_trials
 from shardwright.probes.quality.ask import Asker, RefusedError
 from shardwright.probes.quality.model import ECHO_ALONE, ECHO_BESIDE, ask_echo, wrong_ids
-from shardwright.probes.quality.plan import BESIDE, REPEATED, QualityPlan, check_of, number_of
+from shardwright.probes.quality.plan import BESIDE, REPEATED, QualityPlan, check_of, id_of, number_of
 from shardwright.probes.quality.prompts import ECHO_IDS
 from shardwright.probes.quality.views import Judgement, failed, not_applicable, view
 from shardwright.probes.report import ProbeReport, Verdict
 from shardwright.probes.server import Server
 from shardwright.probes.stats import clopper_pearson_upper
+from shardwright.probes.stored import plan_record
 from shardwright.probes.wire import TransportError
 
 PROBE = "quality"
@@ -81,14 +82,22 @@ def judge_trial(record: Mapping[str, Any]) -> Judgement:
 def report_from(records: Iterable[Record], plan_id: str, file: str = "") -> ProbeReport:
     """The report of a plan from what is on file, every trial judged again."""
     records = list(records)
-    header = next(record for record in records if record["kind"] == "plan" and record.get("plan") == plan_id)
+    header = plan_record(records, plan_id) or {}
     planned: list[str] = header["trials"]
     trials = {key: record for key, record in finished_trials(records, plan_id).items() if key in planned}
     lost = lost_trials(records, plan_id, trials)
     judged = {key: judge_trial(record) for key, record in trials.items()}
-    faults = {key: judgement for key, judgement in judged.items() if judgement.outcome == "FAIL"}
+    known = dict(header["request"].get("known", ()))
+    wrong = {key: judgement for key, judgement in judged.items() if judgement.outcome == "FAIL"}
+    faults = {key: judgement for key, judgement in wrong.items() if id_of(key) not in known}
     faults |= {key: one for key, one in judged.items() if _is_missed(key, one, header["request"]["required"])}
     verdict, reasons = _verdict(planned, judged, faults, lost)
+    reasons += [
+        f"{key}: {judgement.detail}; known, and not held against this deployment: {known[id_of(key)]}"
+        for key, judgement in wrong.items()
+        if key not in faults
+    ]
+    unusable = len(planned) - len(judged) + sum(one.outcome == "BUDGET" for one in judged.values())
     return ProbeReport(
         probe=PROBE,
         verdict=verdict,
@@ -99,6 +108,7 @@ def report_from(records: Iterable[Record], plan_id: str, file: str = "") -> Prob
         classes=dict(sorted(Counter(judgement.outcome for judgement in judged.values()).items())),
         plan=plan_id,
         file=file,
+        more_trials=unusable or None if verdict == "INCONCLUSIVE" else None,
         numbers={
             "planned": len(planned),
             "engine_only": header["request"]["engine_only"],
@@ -137,7 +147,7 @@ def _echo_count(check_id: str, trials: Mapping[str, Record]) -> dict[str, Any]:
     """Ids asked for and ids that came back wrong, with the one-sided 95 % bound of their rate."""
     asked = wrong = 0
     for key, record in trials.items():
-        if key.partition("#")[0] == check_id and record["class"] in ("PASS", "FAIL"):
+        if id_of(key) == check_id and record["class"] in ("PASS", "FAIL"):
             exchange = record["exchanges"][0]
             ids = exchange["request"]["messages"][0]["content"].splitlines()[1:]
             asked += ECHO_IDS
@@ -147,7 +157,7 @@ def _echo_count(check_id: str, trials: Mapping[str, Record]) -> dict[str, Any]:
 
 def _tool_count(judged: Mapping[str, Judgement]) -> dict[str, Any]:
     """Freely chosen tool calls and how many were wrong, with the one-sided 95 % bound of their rate."""
-    outcomes = [one.outcome for key, one in judged.items() if key.partition("#")[0] == REPEATED]
+    outcomes = [one.outcome for key, one in judged.items() if id_of(key) == REPEATED]
     wrong, asked = outcomes.count("FAIL"), outcomes.count("FAIL") + outcomes.count("PASS")
     return {"trials": asked, "wrong": wrong, "upper_bound": clopper_pearson_upper(wrong, asked)}
 

@@ -1,7 +1,6 @@
-"""Checks of tool calls through /v1/chat/completions: chosen freely, required, named, streamed, parallel, cut off.
+"""Checks of tool calls that the model chooses freely: one, typed, parallel, streamed, without arguments, answered.
 
-Calls that the engine must force (required, named) are checks of the engine: their arguments are held to a schema of a
-few values each. Whether a model calls a tool of its own accord is a check of the model.
+Whether a model calls a tool of its own accord is a check of the model; that a call comes through, one of the engine.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from shardwright.probes.quality.ask import Asker, Exchange, user
 from shardwright.probes.quality.check import Check
 from shardwright.probes.quality.prompts import (
     BOOKING,
-    BOOKING_TOOL,
     TIME,
     TIME_TOOL,
     TOOL_RESULT,
@@ -24,7 +22,7 @@ from shardwright.probes.quality.prompts import (
     WEATHER_TWICE,
     calls_for,
 )
-from shardwright.probes.quality.stream import malformed, unequal
+from shardwright.probes.quality.stream import unequal
 from shardwright.probes.quality.views import (
     NOTHING_SAID,
     Call,
@@ -42,8 +40,6 @@ from shardwright.probes.quality.views import (
     view,
 )
 
-_CUT_TOKENS = 6
-_FORCED_TOKENS = 256
 _SCHEMAS: Mapping[str, Mapping[str, Any]] = {tool["function"]["name"]: tool["function"]["parameters"] for tool in TOOLS}
 
 
@@ -155,46 +151,6 @@ def _judge_round_trip(exchanges: Sequence[Exchange]) -> Judgement:
     return failed(fault) if fault else passed(quote(final.content))
 
 
-def _forced(asker: Asker, choice: Any, *, stream: bool = False, max_tokens: int = _FORCED_TOKENS) -> None:
-    asker.chat(BOOKING, tools=[BOOKING_TOOL], tool_choice=choice, stream=stream, max_tokens=max_tokens)
-
-
-def _named() -> dict[str, Any]:
-    return {"type": "function", "function": {"name": BOOKING_TOOL["function"]["name"]}}
-
-
-def _judge_forced(exchanges: Sequence[Exchange]) -> Judgement:
-    """The call must be there and fit its schema. A named call may end as `stop`, as the interface has it."""
-    answer = view(exchanges[0])
-    fault = call_fault(answer.calls, answer.content)
-    if not answer.calls or fault:
-        if answer.finish == "length":
-            return over_budget()
-        return failed(fault or f"no call; instead {quote(answer.content)} (finish_reason {answer.finish!r})")
-    named = isinstance(exchanges[0]["request"]["tool_choice"], dict)
-    if answer.finish not in (("tool_calls", "stop") if named else ("tool_calls",)):
-        return failed(f"finish_reason is {answer.finish!r}")
-    if named and len(answer.calls) != 1:
-        return failed(f"{len(answer.calls)} calls of the one named tool")
-    return passed(f"{len(answer.calls)} calls, finish_reason {answer.finish!r}")
-
-
-def _ask_required_pair(asker: Asker) -> None:
-    _forced(asker, "required")
-    _forced(asker, "required", stream=True)
-
-
-def _judge_forced_pair(exchanges: Sequence[Exchange]) -> Judgement:
-    whole, streamed = view(exchanges[0]), view(exchanges[1])
-    if "length" in (whole.finish, streamed.finish):
-        return over_budget()
-    if not whole.calls and not streamed.calls:
-        return failed("no call, although one is required")
-    judgement = judge_pair(whole, streamed)
-    fault = malformed(exchanges[1]) if judgement.outcome == "PASS" else ""
-    return failed(fault) if fault else judgement
-
-
 def _ask_auto_pair(asker: Asker) -> None:
     for stream in (False, True):
         asker.chat(WEATHER, tools=list(TOOLS), tool_choice="auto", stream=stream)
@@ -230,19 +186,6 @@ def _judge_zero(exchanges: Sequence[Exchange]) -> Judgement:
     return judgement
 
 
-def _ask_cut(asker: Asker) -> None:
-    _forced(asker, "required", max_tokens=_CUT_TOKENS)
-    _forced(asker, "required", stream=True, max_tokens=_CUT_TOKENS)
-
-
-def _judge_cut(exchanges: Sequence[Exchange]) -> Judgement:
-    for exchange, way in zip(exchanges, ("whole", "streamed"), strict=True):
-        answer = view(exchange)
-        if answer.finish != "length":
-            return failed(f"{way}, cut off after {_CUT_TOKENS} tokens, finish_reason is {answer.finish!r}")
-    return passed("finish_reason 'length' in both ways")
-
-
 CHECKS = (
     Check("tool-auto", "tools", "model", "the one right call is not made", ask_auto, judge_auto, "tools"),
     Check(
@@ -256,33 +199,6 @@ CHECKS = (
         "the answer does not hold what the tool said",
         _ask_round_trip,
         _judge_round_trip,
-        "tools",
-    ),
-    Check(
-        "tool-required",
-        "tools",
-        "engine",
-        "`tool_choice: required` brings no call, breaks the schema, or ends otherwise than as `tool_calls`",
-        lambda asker: _forced(asker, "required"),
-        _judge_forced,
-        "tools",
-    ),
-    Check(
-        "tool-named",
-        "tools",
-        "engine",
-        "a named tool is not called, not once, or breaks its schema",
-        lambda asker: _forced(asker, _named()),
-        _judge_forced,
-        "tools",
-    ),
-    Check(
-        "tool-required-stream",
-        "tools",
-        "engine",
-        "a required call differs between stream and whole answer, or the stream is malformed",
-        _ask_required_pair,
-        _judge_forced_pair,
         "tools",
     ),
     Check(
@@ -301,15 +217,6 @@ CHECKS = (
         "a call without arguments gets lost in the stream: it ends as `tool_calls` with no call",
         _ask_zero,
         _judge_zero,
-        "tools",
-    ),
-    Check(
-        "tool-cut-off",
-        "tools",
-        "engine",
-        "a call that is cut off by `max_tokens` does not end as `length`",
-        _ask_cut,
-        _judge_cut,
         "tools",
     ),
 )

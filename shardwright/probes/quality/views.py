@@ -23,6 +23,8 @@ SPECIAL_TOKENS = re.compile(
 _LONGEST_QUOTE = 80
 
 NOTHING_SAID = "the answers are empty, so nothing can be compared"
+BLANKS = "the model fills its JSON with blanks, which JSON allows"
+_ENDLESS_BLANKS = re.compile(r"\s{40}\Z")
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,11 @@ def leaked(content: str) -> str:
         if found:
             return f"{found.group()!r} stands in the content: {hint}"
     return ""
+
+
+def endless_blanks(text: str) -> bool:
+    """Whether a text ends in blanks without end: what a weak model makes of a grammar that allows them."""
+    return _ENDLESS_BLANKS.search(text) is not None
 
 
 def first_fault(faults: Iterable[str]) -> str:

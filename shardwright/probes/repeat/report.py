@@ -204,6 +204,6 @@ def _report(
         classes=dict(sorted((classes + Counter({"ERROR": errors})).items())),
         plan=plan,
         file=file,
-        more_trials=max(0, planned - len(judged)) or None,
+        more_trials=planned - len(judged) or None if verdict == "INCONCLUSIVE" else None,
         numbers={"prompts": dict(changes)},
     )

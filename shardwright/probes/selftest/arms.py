@@ -18,13 +18,12 @@ from shardwright.probes.faulty.server import FaultyServer
 from shardwright.probes.journal import Journal
 from shardwright.probes.needle.plan import own_plan
 from shardwright.probes.needle.run import run_needle
-from shardwright.probes.parity.plan import quick_plan as parity_plan
+from shardwright.probes.parity.plan import ParityPlan
 from shardwright.probes.parity.report import compare
 from shardwright.probes.parity.run import run_parity
 from shardwright.probes.quality.plan import QualityPlan
 from shardwright.probes.quality.run import run_quality
-from shardwright.probes.repeat.run import quick_plan as repeat_plan
-from shardwright.probes.repeat.run import run_repeat
+from shardwright.probes.repeat.run import RepeatPlan, run_repeat
 from shardwright.probes.report import ProbeReport
 from shardwright.probes.server import identify
 from shardwright.probes.smoke.run import run_smoke
@@ -103,7 +102,7 @@ def _quality(server: FaultyServer, file: Path, _: int) -> Observed:
 
 def _parity(server: FaultyServer, file: Path, seed: int) -> Observed:
     """Record a healthy server, then this one, and compare."""
-    plan = parity_plan(Edges(index_topk=SIZES.index_topk, max_len=SIZES.max_model_len))
+    plan = ParityPlan((128, 128, 128, SIZES.index_topk + 128), 16, top=5, index_topk=SIZES.index_topk)
     with FaultyServer(HEALTHY, seed, sizes=SIZES) as reference, Journal(file.with_name("reference.jsonl")) as journal:
         run_parity(identify(_endpoint(reference), None), plan, journal)
     with Journal(file) as journal:
@@ -113,7 +112,8 @@ def _parity(server: FaultyServer, file: Path, seed: int) -> Observed:
 
 
 def _repeat(server: FaultyServer, file: Path, _: int) -> Observed:
-    plan = repeat_plan(Edges(index_topk=SIZES.index_topk, max_len=SIZES.max_model_len))
+    beyond = SIZES.index_topk + 128
+    plan = RepeatPlan((beyond, beyond + 128), (64, beyond), index_topk=SIZES.index_topk, answer_tokens=16)
     with Journal(file) as journal:
         return _reported(run_repeat(identify(_endpoint(server), None), plan, journal))
 
@@ -147,6 +147,6 @@ ARMS: Mapping[str, Arm] = {
     "quality": Arm(_quality),
     "parity": Arm(_parity),
     "repeat": Arm(_repeat),
-    "speed": Arm(_speed, {"step_s": 0.02, "prefill_s_per_token": 1e-4, "speculative": True}),
+    "speed": Arm(_speed, {"step_s": 0.01, "prefill_s_per_token": 5e-4, "speculative": True}),
 }
 """Every probe of the self-test, in the order of its columns."""

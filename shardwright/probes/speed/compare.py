@@ -68,7 +68,7 @@ class MetricVerdict:
 
 
 def compare_speed(rows_a: Sequence[Row], rows_b: Sequence[Row], scatter: float = 0.0) -> list[MetricVerdict]:
-    """Compare a candidate B with its control A, row by row. No margin of time is narrower than `scatter`, a fraction.
+    """Compare a candidate B with its control A, row by row. No margin of a rate is narrower than `scatter`, below 1.
 
     Raises DeployError (exit 64) where the runs asked for different things: their numbers mean nothing side by side.
     """
@@ -104,13 +104,19 @@ def _key(row: Row) -> tuple[Any, ...]:
 
 def _row_verdicts(a: Row, b: Row, scatter: float) -> Iterator[MetricVerdict]:
     for own in _PREFILL if a.get("test") == "prefill" else _DECODE:
-        margin = own if own.metric == "accept_len" else replace(own, margin=max(own.margin, scatter))
+        margin = own if own.metric == "accept_len" else _widened(own, scatter)
         if a.get(margin.metric) is not None or b.get(margin.metric) is not None:
             yield _judge(a, b, margin, _spread_of(a, margin.metric), _spread_of(b, margin.metric))
         elif margin.metric == "tok_s":
             yield _missing(a, b, margin)
     for name in sorted(name for name in a if name.startswith("accept_pos") and a[name] is not None):
         yield _judge(a, b, Margin(name, _ACCEPTANCE_MARGIN, True), _binomial(a, name), _binomial(b, name))
+
+
+def _widened(own: Margin, scatter: float) -> Margin:
+    """A rate that falls by the share `scatter` comes with times that grow by scatter / (1 - scatter)."""
+    least = scatter if own.higher_is_better else scatter / (1 - scatter)
+    return replace(own, margin=max(own.margin, least))
 
 
 def _judge(a: Row, b: Row, margin: Margin, spread_a: float | None, spread_b: float | None) -> MetricVerdict:

@@ -4,30 +4,69 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, median, stdev
 from typing import Any
 
 from shardwright.probes.journal import Record
 from shardwright.probes.pool import finished_trials, lost_trials
 from shardwright.probes.report import ProbeReport, Verdict
-from shardwright.probes.speed.round import BUNCHED_LIMIT, BUNCHED_USELESS, Measured, judge_trial, measure, prefill_tok_s
-from shardwright.probes.stats import clopper_pearson_upper
+from shardwright.probes.speed.floors import below_floors
+from shardwright.probes.speed.round import (
+    BUNCHED_LIMIT,
+    BUNCHED_USELESS,
+    Measured,
+    TrialOutcome,
+    judge_trial,
+    measure,
+    prefill_tok_s,
+)
+from shardwright.probes.stored import plan_record
 
 PROBE = "speed"
-FIRST_DRAFT_FLOOR = 0.20
-"""Acceptance of the first draft token on the best of our prompts; below it the draft head says nothing useful."""
-COPY_FLOOR = 0.90
-"""The same where text is copied: a working draft head foresees nearly all of it."""
-
 Row = dict[str, Any]
 
+
+@dataclass(frozen=True)
+class Samples:
+    """What the quantiles of one row are taken from, milliseconds; empty where its times may not be believed."""
+
+    ttft_ms: tuple[float, ...]
+    itl_ms: tuple[float, ...]
+
+
 _DISTRUSTED = ("CONTAMINATED", "STEPS_DISAGREE", "CACHE_HIT")
+_WORTH_ASKING_AGAIN = ("NO_OVERLAP", "TOO_FAST")
+"""What a busy host does to single rounds; the other classes would come again."""
 _LOST_SHARE = 0.02
 
 
 def rows_of(records: Iterable[Mapping[str, Any]]) -> list[Row]:
     """Flat rows, one for each test, from the trials of one run; each value is a number, a text, a bool or None."""
+    rows = []
+    for key, group, good, limited in _tests(records):
+        row = _prefill_row(good, key) if key[0] == "prefill" else _decode_row(good, key, limited)
+        row |= {"lost": len(group) - len(good), "spec": group[0].get("spec")}
+        rows.append(row)
+    return rows
+
+
+def samples_from(records: Iterable[Record], plan_id: str) -> list[Samples]:
+    """The values behind the rows of `report_from`, in the same order."""
+    records = list(records)
+    header = plan_record(records, plan_id) or {}
+    trials = _planned_trials(records, header["trials"], plan_id)
+    return [
+        _prefill_samples(good) if key[0] == "prefill" else _decode_samples([measure(one) for one in good], limited)
+        for key, _, good, limited in _tests(trials.values())
+    ]
+
+
+def _tests(
+    records: Iterable[Mapping[str, Any]],
+) -> Iterator[tuple[tuple[Any, ...], list[Mapping[str, Any]], list[Mapping[str, Any]], bool]]:
+    """For each test its key, its trials, those of them that count, and whether the client limits what it says."""
     trials = [record for record in records if record.get("kind", "trial") == "trial" and record.get("test")]
     judged = [(record, judge_trial(record).outcome) for record in _first_of_each(trials)]
     limited = {
@@ -40,21 +79,17 @@ def rows_of(records: Iterable[Mapping[str, Any]]) -> list[Row]:
         if record["test"] != "self-check":
             names = ("test", "prompt", "sampler", "concurrency", "max_tokens", "target_tokens")
             groups.setdefault(tuple(record.get(name) for name in names), []).append((record, outcome))
-    rows = []
     for key, group in groups.items():
         good = [record for record, outcome in group if outcome == "OK"]
-        row = _prefill_row(good, key) if key[0] == "prefill" else _decode_row(good, key, key[3] in limited)
-        row |= {"lost": len(group) - len(good), "spec": group[0][0].get("spec")}
-        rows.append(row)
-    return rows
+        yield key, [record for record, _ in group], good, key[3] in limited
 
 
 def report_from(records: Iterable[Record], plan_id: str, file: str = "") -> ProbeReport:
     """The report of a plan from what is on file, every trial judged again."""
     records = list(records)
-    header = next(record for record in records if record["kind"] == "plan" and record.get("plan") == plan_id)
+    header = plan_record(records, plan_id) or {}
     planned: list[str] = header["trials"]
-    trials = {key: record for key, record in finished_trials(records, plan_id).items() if key in planned}
+    trials = _planned_trials(records, planned, plan_id)
     lost = lost_trials(records, plan_id, trials)
     outcomes = {key: judge_trial(record) for key, record in trials.items()}
     rows = rows_of(trials.values())
@@ -69,8 +104,13 @@ def report_from(records: Iterable[Record], plan_id: str, file: str = "") -> Prob
         classes=dict(sorted(Counter(outcome.outcome for outcome in outcomes.values()).items())),
         plan=plan_id,
         file=file,
+        more_trials=_more_trials(planned, outcomes.values(), rows) if verdict == "INCONCLUSIVE" else None,
         numbers={"planned": len(planned), "spec": header["spec"], "rows": rows},
     )
+
+
+def _planned_trials(records: Sequence[Record], planned: Sequence[str], plan_id: str) -> dict[str, Record]:
+    return {key: record for key, record in finished_trials(records, plan_id).items() if key in planned}
 
 
 def _verdict(
@@ -98,7 +138,7 @@ def _weak_points(rows: Sequence[Row], trials: Mapping[str, Record]) -> list[str]
     points = []
     if any(record.get("metrics") is None for record in trials.values() if record["test"] != "self-check"):
         points.append("the server has no metrics: the traffic of others would go unnoticed")
-    points += [f"{told}, too few to be sure" for told, sure in _below_floors(rows) if not sure]
+    points += [low.open_point for low in below_floors(rows) if low.more_rounds != 0]
     for row in rows:
         if row["settled"] is False:
             points.append(f"{_name(row)}: the warm-up did not settle, other rounds would give other numbers")
@@ -115,35 +155,14 @@ def _acceptance_faults(rows: Sequence[Row], trials: Mapping[str, Record]) -> lis
         return []
     if not any(one.get("drafts") for one in counters):
         return ["the server counts drafts, but made none: speculation is configured and does not run"]
-    return [fault for fault, sure in _below_floors(rows) if sure]
+    return [low.told for low in below_floors(rows) if low.more_rounds == 0]
 
 
-def _below_floors(rows: Sequence[Row]) -> list[tuple[str, bool]]:
-    """Acceptances below their floors, and whether the one-sided 95 % bound of so many drafts lies below it too."""
-    alone = [row for row in rows if row["concurrency"] == 1 and row.get("accept_pos0") is not None]
-    if not alone:
-        return []
-    best = max(alone, key=lambda row: float(row["accept_pos0"]))
-    if best["accept_pos0"] < FIRST_DRAFT_FLOOR:
-        told = (
-            f"position-0 acceptance is {_of_drafts(best)} at best, under the floor of {100 * FIRST_DRAFT_FLOOR:.0f} %"
-        )
-        return [(f"{told}: the draft head is emitting noise", _bound(best) < FIRST_DRAFT_FLOOR)]
-    copied = [row for row in alone if row["prompt"] == "copy" and row["sampler"] == "greedy"]
-    floor = f"under the floor of {100 * COPY_FLOOR:.0f} %"
-    return [
-        (f"position-0 acceptance is {_of_drafts(row)} where text is copied, {floor}", _bound(row) < COPY_FLOOR)
-        for row in copied
-        if row["accept_pos0"] < COPY_FLOOR
-    ]
-
-
-def _of_drafts(row: Row) -> str:
-    return f"{100 * row['accept_pos0']:.1f} % of {row['drafts']} drafts"
-
-
-def _bound(row: Row) -> float:
-    return clopper_pearson_upper(round(row["accept_pos0"] * row["drafts"]), row["drafts"])
+def _more_trials(planned: Sequence[str], outcomes: Collection[TrialOutcome], rows: Sequence[Row]) -> int | None:
+    """Trials without an answer or a usable time, and the rounds that acceptance wants; None where more do not help."""
+    again = sum(one.outcome in _WORTH_ASKING_AGAIN for one in outcomes)
+    rounds = sum(low.more_rounds or 0 for low in below_floors(rows))
+    return len(planned) - len(outcomes) + again + rounds or None
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
@@ -167,8 +186,8 @@ def _decode_row(records: Sequence[Mapping[str, Any]], key: Sequence[Any], limite
     _, prompt, sampler, level, max_tokens, _ = key
     rounds = [measure(record) for record in records]
     shown = [] if limited else rounds
-    bunched = fmean(one.bunched for one in rounds) if rounds else None
-    gaps_count = bunched is not None and bunched <= BUNCHED_LIMIT
+    samples = _decode_samples(rounds, limited)
+    bunched = _bunched(rounds)
     tok_s = [one.tok_s for one in shown]
     row: Row = {
         "test": "decode",
@@ -186,9 +205,9 @@ def _decode_row(records: Sequence[Mapping[str, Any]], key: Sequence[Any], limite
         "token_ms": _rounded(_median([one.token_ms for one in shown])),
         **_spread("accept_len", [one.accept_len for one in rounds if one.accept_len is not None]),
         "drafts": sum(one.drafts for one in rounds) or None,
-        **_percentiles("ttft_ms", [value for one in shown for value in one.ttft_ms]),
+        **_percentiles("ttft_ms", samples.ttft_ms),
         "first_byte_ms_p50": _rounded(_median([value for one in shown for value in one.first_byte_ms])),
-        **_percentiles("itl_ms", [gap for one in shown for gap in one.itl_ms] if gaps_count else []),
+        **_percentiles("itl_ms", samples.itl_ms),
         "bunched": _rounded(bunched),
         "preemptions": sum((record.get("metrics") or {}).get("preemptions") or 0 for record in records),
         "settled": all(record["warm_up"]["settled"] for record in records) if records else None,
@@ -198,7 +217,6 @@ def _decode_row(records: Sequence[Mapping[str, Any]], key: Sequence[Any], limite
 
 def _prefill_row(records: Sequence[Mapping[str, Any]], key: Sequence[Any]) -> Row:
     row = _decode_row([], ("prefill", None, None, 1, None, None), limited=False)
-    times = [1000 * record["ttft_s"] for record in records]
     return row | {
         "test": "prefill",
         "prompt_tokens": _median([record["prompt_tokens"] for record in records]),
@@ -206,8 +224,25 @@ def _prefill_row(records: Sequence[Mapping[str, Any]], key: Sequence[Any]) -> Ro
         "rounds": len(records),
         "status": "OK" if records else "NOT-MEASURED",
         **_spread("tok_s", [prefill_tok_s(record) for record in records]),
-        **_percentiles("ttft_ms", times),
+        **_percentiles("ttft_ms", _prefill_samples(records).ttft_ms),
     }
+
+
+def _decode_samples(rounds: Sequence[Measured], limited: bool) -> Samples:
+    shown = [] if limited else rounds
+    bunched = _bunched(rounds)
+    trusted = shown if bunched is not None and bunched <= BUNCHED_LIMIT else []
+    return Samples(
+        tuple(value for one in shown for value in one.ttft_ms), tuple(gap for one in trusted for gap in one.itl_ms)
+    )
+
+
+def _prefill_samples(records: Sequence[Mapping[str, Any]]) -> Samples:
+    return Samples(tuple(1000 * record["ttft_s"] for record in records), ())
+
+
+def _bunched(rounds: Sequence[Measured]) -> float | None:
+    return fmean(one.bunched for one in rounds) if rounds else None
 
 
 def _acceptance(rounds: Sequence[Measured]) -> Row:

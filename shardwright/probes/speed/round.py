@@ -11,6 +11,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any, Literal
 
+from shardwright.probes.metrics import acceptance_length
 from shardwright.probes.stream_client import bunched_share
 
 TrialClass = Literal[
@@ -101,7 +102,7 @@ def measure(record: Record) -> Measured:
         token_ms=1000 * sum(spans) / max(tokens, 1),
         bunched=fmean(bunched_share([time for time, _ in events]) for events in inside),
         speculative=speculative,
-        accept_len=1 + counters["accepted"] / drafts if drafts else None,
+        accept_len=acceptance_length(counters.get("accepted"), drafts),
         accept_rates=tuple(accepted / drafts for accepted in counters["per_pos"]) if drafts else (),
         drafts=drafts,
     )

@@ -14,7 +14,17 @@ from typing import Any
 
 from shardwright.probes.client import GREEDY, Answer, Request
 from shardwright.probes.journal import Journal, Record
-from shardwright.probes.metrics import Metrics, delta, deltas_by_label, read_metrics, require_idle
+from shardwright.probes.metrics import (
+    ACCEPTED,
+    DRAFTS,
+    PREEMPTIONS,
+    PREFIX_HITS,
+    Metrics,
+    delta,
+    deltas_by_label,
+    read_metrics,
+    require_idle,
+)
 from shardwright.probes.pool import Progress, TrialRun
 from shardwright.probes.report import ProbeReport
 from shardwright.probes.server import Server
@@ -32,11 +42,11 @@ GapError = Callable[[int, float, int], float]
 _COUNTERS = {
     "requests": "vllm:request_success_total",
     "generation_tokens": "vllm:generation_tokens_total",
-    "drafts": "vllm:spec_decode_num_drafts_total",
+    "drafts": DRAFTS,
     "draft_tokens": "vllm:spec_decode_num_draft_tokens_total",
-    "accepted": "vllm:spec_decode_num_accepted_tokens_total",
-    "preemptions": "vllm:num_preemptions_total",
-    "hits": "vllm:prefix_cache_hits_total",
+    "accepted": ACCEPTED,
+    "preemptions": PREEMPTIONS,
+    "hits": PREFIX_HITS,
 }
 _PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 _COUNTERS_LAG_S = 2.0

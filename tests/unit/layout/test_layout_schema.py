@@ -82,6 +82,8 @@ def test_a_mistyped_key_is_not_ignored(tmp_path: Path, extra: str, where: str, h
         ),
         ("v2_runner: 2\n", "v2_runner", "is neither 1 nor 0"),
         ("probes: {degen: {trials: 0}}\n", "probes.degen.trials", "0 is below 1"),
+        ("probes: {quality: {known: {tool-cut-off: ''}}}\n", "probes.quality.known", "tool-cut-off has no reason"),
+        ("probes: {not_applicable: {parity: }}\n", "probes.not_applicable", "parity has no reason"),
         ("probes: {speed: {scatter: 1.5}}\n", "probes.speed.scatter", "1.5 is not a share below 1"),
         ("probes: {speed: {streams: [4, 1]}}\n", "probes.speed.streams", "not a rising list"),
         ("speculative: {num_speculative_tokens: 0}\n", "speculative.num_speculative_tokens", "0 is below 1"),

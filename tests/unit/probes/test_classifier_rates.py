@@ -14,12 +14,15 @@ from shardwright.probes.degen.prompts import ROTATION
 from shardwright.probes.degen.run import run_degen
 from shardwright.probes.edges import Edges
 from shardwright.probes.faulty import misbehave as m
-from shardwright.probes.faulty.behaviour import Behaviour, Situation, Sizes
+from shardwright.probes.faulty.behaviour import Behaviour, Event, Situation, Sizes
+from shardwright.probes.faulty.faults import behaviour_of
 from shardwright.probes.faulty.script import Script
 from shardwright.probes.faulty.server import FaultyServer
 from shardwright.probes.journal import Journal
 from shardwright.probes.needle.plan import own_plan
 from shardwright.probes.needle.run import run_needle
+from shardwright.probes.parity.plan import ParityPlan
+from shardwright.probes.parity.run import run_parity
 from shardwright.probes.quality.plan import CATEGORIES, QualityPlan
 from shardwright.probes.quality.run import run_quality
 from shardwright.probes.repeat.run import RepeatPlan, run_repeat
@@ -36,6 +39,14 @@ _BOUND = 0.0149
 def damaged(script: Script, _: Situation) -> Script:
     """Every copied line loses one character."""
     return replace(script, text="\n".join(line[:-2] + line[-1:] for line in script.text.split("\n")))
+
+
+def no_number(event: Event, s: Situation) -> Event:
+    """The last logprob of a scored prompt is NaN."""
+    if s.asked.body.get("prompt_logprobs") is not None:
+        for entry in event["choices"][0]["prompt_logprobs"][-1].values():
+            entry["logprob"] = float("nan")
+    return event
 
 
 def degen(server: Server, journal: Journal, part: int) -> None:
@@ -57,34 +68,40 @@ def repeat(server: Server, journal: Journal, part: int) -> None:
     run_repeat(server, RepeatPlan((80,) * (TRIALS // part), (20,), index_topk=_TOPK, answer_tokens=8), journal)
 
 
-KINDS: dict[str, tuple[Callable[[Server, Journal, int], None], dict[str, Behaviour]]] = {
+def parity(server: Server, journal: Journal, part: int) -> None:
+    run_parity(server, ParityPlan((40,) * (TRIALS // part // 2), 8), journal)
+
+
+KINDS: dict[str, tuple[Callable[[Server, Journal, int], None], tuple[tuple[str, Behaviour], ...]]] = {
     "degen": (
         degen,
-        {
-            "LOOP_EXACT": Behaviour(script=m.loop),
-            "GARBAGE": Behaviour(script=m.broken_bytes),
-            "RUNAWAY": Behaviour(script=m.run_on),
-            "EMPTY": Behaviour(script=m.all_reasoning),
-        },
+        (
+            ("LOOP_EXACT", Behaviour(script=m.loop)),
+            ("GARBAGE", Behaviour(script=m.broken_bytes)),
+            ("RUNAWAY", Behaviour(script=m.run_on)),
+            ("EMPTY", Behaviour(script=m.all_reasoning)),
+        ),
     ),
     "needle": (
         needle,
-        {
-            "DISTRACTOR": Behaviour(script=m.other_code),
-            "NEAR": Behaviour(script=m.last_digit),
-            "WRONG": Behaviour(script=m.invented_code),
-            "ABSTAIN": Behaviour(script=m.no_code),
-        },
+        (
+            ("DISTRACTOR", Behaviour(script=m.other_code)),
+            ("NEAR", Behaviour(script=m.last_digit)),
+            ("WRONG", Behaviour(script=m.invented_code)),
+            ("ABSTAIN", Behaviour(script=m.no_code)),
+        ),
     ),
-    "quality": (quality, {"FAIL": Behaviour(script=damaged)}),
-    "repeat": (repeat, {"CHANGED": Behaviour(script=m.other_way, scores=m.unstable_past_index)}),
+    "quality": (quality, (("FAIL", Behaviour(script=damaged)),)),
+    "repeat": (repeat, (("CHANGED", Behaviour(script=m.other_way, scores=m.unstable_past_index)),)),
+    "parity": (parity, (("NONFINITE", behaviour_of("nan-logprobs")), ("NONFINITE", Behaviour(payload=no_number)))),
 }
+"""How each probe records so many trials, and the faults of which its classes speak."""
 
 
 def recorded(probe: str, behaviour: Behaviour, part: int, file: Path) -> Iterator[str]:
     """The lines of a run against a server in which every answer has the fault."""
     with FaultyServer(seed=part, sizes=Sizes(index_topk=_TOPK)) as server, Journal(file) as journal:
-        server.engine.behaviour = behaviour
+        server.behaviour = server.engine.behaviour = behaviour
         KINDS[probe][0](identify(Endpoint(server.base_url), None), journal, part)
     for line in file.read_text().splitlines():
         if line.startswith('{"kind": "trial"'):
@@ -103,11 +120,11 @@ def test_no_healthy_trial_of_two_hundred_is_called_faulty(probe: str, tmp_path: 
 @pytest.mark.slow
 @pytest.mark.parametrize("probe", KINDS)
 def test_no_faulty_trial_of_two_hundred_is_missed(probe: str, tmp_path: Path) -> None:
-    behaviours = KINDS[probe][1]
+    faults = KINDS[probe][1]
     missed: list[str] = []
     count = 0
-    for wanted, behaviour in behaviours.items():
-        for line in recorded(probe, behaviour, len(behaviours), tmp_path / f"{wanted}.jsonl"):
+    for number, (wanted, behaviour) in enumerate(faults):
+        for line in recorded(probe, behaviour, len(faults), tmp_path / f"{number}.jsonl"):
             judged = classify(line)
             count += 1
             if judged.outcome != wanted or judged.verdict != "FAIL":

@@ -306,7 +306,7 @@ def test_a_loss_that_comes_again_fails_and_one_that_does_not_is_not_enough() -> 
     again = reported([*good[1:], record(CELLS[0], "cold", "5550000", **LOST_AGAIN)])
     assert (again.verdict, again.exit_code) == ("FAIL", ExitCode.DRIFT)
     once = reported([*good[1:], record(CELLS[0], "cold", "5550000", **FOUND_AGAIN)])
-    assert once.verdict == "INCONCLUSIVE"
+    assert (once.verdict, once.more_trials) == ("INCONCLUSIVE", once.trials)
     assert "asked again: EXACT, EXACT" in once.reasons[0]
     twice = [record(cell, "cold", "5550000", **FOUND_AGAIN) for cell in CELLS[:2]]
     assert reported([*good[4:], *twice]).verdict == "FAIL"
@@ -337,7 +337,7 @@ def test_a_wrong_size_is_a_fault_not_a_failure() -> None:
 def test_budget_cache_and_transport_make_it_inconclusive() -> None:
     good = healthy()
     empty = record(CELLS[0], "cold", "", finish_reason="length")
-    assert reported([*good[1:], empty]).verdict == "INCONCLUSIVE"
+    assert (reported([*good[1:], empty]).verdict, reported([*good[1:], empty]).more_trials) == ("INCONCLUSIVE", 1)
     hit = record(CELLS[0], "cold", cache_hits=512)
     assert "served from the cache" in reported([*good[1:], hit]).reasons[0]
     lost = record(CELLS[0], "cold", error={"kind": "broken", "detail": "gone"})

@@ -145,6 +145,8 @@ def test_a_first_arm_that_is_far_from_itself_proves_nothing(healthy: Records) ->
     wild = changed(healthy, shifted(1.5), ("loaded",))
     report = compare(wild, wild)
     assert (report.verdict, report.exit_code) == ("INCONCLUSIVE", ExitCode.INCONCLUSIVE)
+    assert report.more_trials is None
+    assert "More prompts do not help" in report.reasons[0]
 
 
 def test_an_answer_that_parts_for_good_fails_and_a_near_tie_does_not(healthy: Records) -> None:
@@ -209,7 +211,7 @@ def test_a_file_without_a_recording_is_refused() -> None:
 
 def test_missing_scores_are_inconclusive(healthy: Records) -> None:
     half = [r for r in healthy if r.get("round") != "loaded"]
-    assert compare(healthy, half).verdict == "INCONCLUSIVE"
+    assert (compare(healthy, half).verdict, compare(healthy, half).more_trials) == ("INCONCLUSIVE", 3)
     assert compare(half, healthy).verdict == "INCONCLUSIVE"
     nothing = [r for r in healthy if r["kind"] == "plan"]
     assert compare(healthy, nothing).verdict == "FAULT"

@@ -102,6 +102,8 @@ def test_needle_of_the_whole_server_with_quick_and_full(
         ("--depths", "101"),
         ("--depths", "-1"),
         ("--lengths", "300", "--quick"),
+        ("--seeds", "3"),
+        ("--thinking",),
         ("--map", "map.png"),
         ("--lengths", "20"),
     ],

@@ -190,7 +190,7 @@ FAULTS: dict[str, list[Spoil]] = {
     "tool-required-stream": [drop_streamed_calls, no_done],
     "tool-auto-stream": [drop_streamed_calls, says("text beside the call")],
     "tool-no-arguments": [drop_streamed_calls],
-    "tool-cut-off": [finish("tool_calls")],
+    "tool-cut-off": [finish("tool_calls", 1), lambda e: deltas(e[2])[-1].update(finish_reason="tool_calls")],
     "responses-text": [responses_text(""), lambda e: e[0]["reply"]["usage"].update(total_tokens=1)],
     "responses-stream": [out_of_order, lambda e: e[0]["events"].pop(), lambda e: e[0]["events"].pop(0)],
     "responses-turn-two": [refused(1)],
@@ -259,6 +259,10 @@ def test_a_model_that_does_not_think_makes_reasoning_not_applicable(healthy: dic
 def test_json_that_a_weak_model_fills_with_blanks_blames_no_engine(healthy: dict[str, Trial]) -> None:
     assert judge_trial(cut(healthy["json-schema"], content="{" + "\n\r " * 60)).outcome == "NOT_APPLICABLE"
     assert judge_trial(cut(healthy["json-schema"], content='{"unit": "cel')).outcome == "BUDGET"
+    begun = '<tool_call>{"name": "book_table", "arguments": {'
+    for name in ("tool-required", "tool-named", "tool-required-stream"):
+        assert judge_trial(cut(healthy[name], content=begun + " " * 60, tool_calls=[])).outcome == "NOT_APPLICABLE"
+        assert judge_trial(cut(healthy[name], content=begun, tool_calls=[])).outcome == "BUDGET"
 
 
 def test_a_refusal_is_quoted(healthy: dict[str, Trial]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from shardwright.cli.main import run as deploy
 from shardwright.probes.faulty.server import FaultyServer
+from tests.unit.helpers import BASE, write_layout
 
 
 @pytest.fixture(autouse=True)
@@ -28,9 +30,17 @@ def test_a_fault_exits_2_and_is_named(capsys: pytest.CaptureFixture[str]) -> Non
     with FaultyServer("hidden-length") as faulty:
         assert deploy(["quality", "--base-url", faulty.base_url, "--engine-only", "--output", "t.jsonl"]) == 2
     shown = capsys.readouterr()
-    assert "tool-cut-off: whole, cut off after 6 tokens" in shown.out
+    assert re.search(r"tool-cut-off: whole, cut off after \d\d tokens, finish_reason is 'tool_calls'", shown.out)
     assert "echo" not in shown.out
     assert "requests of at most 1024 tokens" in shown.err
+
+
+def test_a_fault_that_the_layout_knows_does_not_fail_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known = "probes: {quality: {known: {tool-cut-off: seen before}}}\nserve: {served_model_name: faulty-model}\n"
+    write_layout(tmp_path, BASE + known)
+    with FaultyServer("hidden-length") as faulty:
+        assert deploy(["quality", "demo", "--base-url", faulty.base_url, "--engine-only", "--output", "t.jsonl"]) == 0
+    assert "not held against this deployment: seen before" in capsys.readouterr().out
 
 
 def test_a_dead_server_exits_4() -> None:

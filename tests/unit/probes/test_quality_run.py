@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shardwright.errors import DeployError, ExitCode
+from shardwright.errors import DeployError, ExitCode, UsageError
 from shardwright.probes.faulty.server import FaultyServer
 from shardwright.probes.journal import Journal
 from shardwright.probes.quality.plan import CHECKS, QualityPlan, full, quick
@@ -109,6 +110,17 @@ def test_the_report_can_be_made_again_from_its_file(tmp_path: Path) -> None:
     file = tmp_path / "t.jsonl"
     report = ask("hidden-length", file)
     assert report_from(read_records(file), report.plan, str(file)).to_json() == report.to_json()
+
+
+def test_a_fault_that_is_known_is_told_and_fails_nothing_else_does(tmp_path: Path) -> None:
+    known = replace(PLAN, known=(("tool-cut-off", "seen before"),))
+    report = ask("hidden-length", tmp_path / "known.jsonl", known)
+    assert (report.verdict, report.failures, report.classes["FAIL"]) == ("PASS", 0, 1)
+    assert report.reasons[-1].endswith("known, and not held against this deployment: seen before")
+    other = ask("lost-brace", tmp_path / "other.jsonl", known)
+    assert other.verdict == "FAIL"
+    with pytest.raises(UsageError, match="no quality check 'tool-cut'"):
+        QualityPlan(1, 1, known=(("tool-cut", "misspelt"),))
 
 
 def test_a_class_that_was_changed_on_file_does_not_change_the_report(tmp_path: Path) -> None:

@@ -101,7 +101,15 @@ def test_a_margin_is_no_narrower_than_the_scatter_that_the_host_declares() -> No
     narrow, wide = compare_speed([a], [b]), compare_speed([a], [b], 0.5)
     assert {one.verdict for one in narrow} == {"FAIL"}
     assert {one.verdict for one in wide} == {"PASS"}
-    assert {one.verdict for one in compare_speed([a], [row(step_ms=60.0, tok_s=11.0)], 0.5)} == {"FAIL"}
+    assert {one.verdict for one in compare_speed([a], [row(step_ms=90.0, tok_s=11.0)], 0.5)} == {"FAIL"}
+
+
+def test_scatter_is_as_wide_for_a_time_as_for_its_rate() -> None:
+    """Half the rate is twice the time."""
+    a = row(step_ms=30.0, tok_s=33.0)
+    for step_ms, wanted in ((55.0, "PASS"), (66.0, "FAIL")):
+        b = row(step_ms=step_ms, tok_s=990.0 / step_ms)
+        assert {one.verdict for one in compare_speed([a], [b], 0.5)} == {wanted}, step_ms
 
 
 def test_scatter_does_not_excuse_lost_acceptance() -> None:

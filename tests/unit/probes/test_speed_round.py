@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shardwright.probes.speed.floors import below_floors
 from shardwright.probes.speed.report import report_from, rows_of
 from shardwright.probes.speed.round import is_speculative, judge_trial, measure, settled
 
@@ -204,7 +205,28 @@ def test_a_few_drafts_below_the_floor_decide_nothing() -> None:
     few["metrics"] = few["metrics"] | {"generation_tokens": 16}
     found = report(drafted(), few)
     assert found.verdict == "INCONCLUSIVE"
-    assert "too few" in found.reasons[0]
+    assert found.reasons[0].endswith("too few to be sure: about 7 more rounds would decide")
+    assert found.more_trials == 7
+
+
+def test_so_many_more_rounds_do_decide() -> None:
+    def row(rounds: int) -> dict[str, Any]:
+        common = {"concurrency": 1, "prompt": "copy", "sampler": "greedy"}
+        return common | {"accept_pos0": 0.8, "drafts": 20 * rounds, "rounds": rounds}
+
+    (low,) = below_floors([row(1)])
+    assert low.more_rounds
+    assert [below_floors([row(1 + more)])[0].more_rounds for more in (low.more_rounds - 1, low.more_rounds)] == [1, 0]
+    (near,) = below_floors([row(1) | {"accept_pos0": 0.8999}])
+    assert near.more_rounds is None
+    assert near.open_point.endswith("but too near to it to be sure")
+
+
+def test_trials_that_a_busy_host_spoiled_are_worth_asking_again() -> None:
+    apart = decode([stream(0.01, 20), stream(0.01, 20, sent_s=5)])
+    assert (report(apart).verdict, report(apart).more_trials) == ("INCONCLUSIVE", 1)
+    short = decode([stream(0.02, 50)], number=1) | {"max_tokens": 256}
+    assert (report(short).verdict, report(short).more_trials) == ("INCONCLUSIVE", None)
 
 
 def test_configured_drafts_that_are_never_made_fail() -> None:
@@ -238,10 +260,26 @@ def test_a_few_drafts_are_no_noise_yet() -> None:
     assert report(few).verdict == "INCONCLUSIVE"
 
 
+def columns_of_two_types(rows: list[dict[str, Any]]) -> list[str]:
+    """Columns that a data frame would hold as mixed objects; None stands for a missing value of any type."""
+    kinds: dict[str, set[str]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if value is not None:
+                number = isinstance(value, int | float) and not isinstance(value, bool)
+                kinds.setdefault(name, set()).add("number" if number else type(value).__name__)
+    return [name for name, found in kinds.items() if len(found) > 1]
+
+
+def test_a_column_of_texts_and_numbers_is_seen() -> None:
+    assert columns_of_two_types([{"a": 1, "b": None}, {"a": "1", "b": 2.0}, {"b": 3}]) == ["a"]
+
+
 def test_rows_are_flat_and_json() -> None:
     rows = rows_of([drafted(number=n) for n in range(3)] + [prefill()])
     assert [row["test"] for row in rows] == ["decode", "prefill"]
     assert all(value is None or isinstance(value, str | int | float | bool) for row in rows for value in row.values())
+    assert columns_of_two_types(rows) == []
     assert rows[0]["accept_pos0"] == pytest.approx(0.8)
     assert (rows[0]["rounds"], rows[0]["step_ms_mad"], rows[0]["step_ms_cv"]) == (3, 0, pytest.approx(0, abs=1e-6))
     json.dumps(rows, allow_nan=False)

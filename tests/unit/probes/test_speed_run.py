@@ -71,7 +71,7 @@ def test_a_known_step_is_measured(tmp_path: Path) -> None:
 
 
 def test_drafts_are_counted_apart_from_steps(tmp_path: Path) -> None:
-    report = measure("healthy", tmp_path / "t.jsonl", speculative=True)
+    report = measure("healthy", tmp_path / "t.jsonl", speculative=True, step_s=STEP_S)
     narrative, copied = report.numbers["rows"][:2]
     assert copied["accept_len"] > narrative["accept_len"] > 1
     assert copied["accept_pos0"] > narrative["accept_pos0"]
@@ -105,7 +105,7 @@ def test_a_round_with_others_in_it_is_measured_again_and_both_stay_on_file(
     monkeypatch.setattr("shardwright.probes.speed.run._COUNTERS_LAG_S", 0.1)
     file = tmp_path / "t.jsonl"
     plan = SpeedPlan((1,), 1, 16, ("greedy",), (), 0, prompts=("narrative",), warm_up_least=1, warm_up_most=1)
-    with FaultyServer(step_s=0.001) as faulty, Journal(file) as journal:
+    with FaultyServer(step_s=0.01) as faulty, Journal(file) as journal:
         server = identify(Endpoint(faulty.base_url), None)
         _ = server.capabilities
         asked = len(faulty.requests)
