@@ -1,4 +1,4 @@
-"""Make docs/report.webp again: the upper part of a report, as a browser shows it.
+"""Make docs/report.webp again: a report without its tables, as a browser shows it.
 
     python scripts/report_picture.py
 
@@ -13,7 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "report.webp"
-_WIDTH = 900
+_WIDTH = 980
+_LEFT_OUT = "nav, #memory .wide, #memory h3:has(+ .wide), #needles, #degeneration, #latency .wide, #latency > h3"
 
 
 def main() -> None:
@@ -29,8 +30,8 @@ def main() -> None:
         browser = Browser(Path(scratch) / "profile")
         try:
             browser.show(page, _WIDTH)
-            # Down to the end of the partition strip, the third section.
-            end = browser.ask("document.querySelectorAll('section')[2].getBoundingClientRect().bottom")
+            browser.ask(f"document.querySelectorAll('{_LEFT_OUT}').forEach(one => one.remove())")
+            end = browser.ask("document.querySelector('#latency').getBoundingClientRect().bottom")
             browser.picture(PICTURE, (0, 0, _WIDTH, int(end) + 8))
         finally:
             browser.close()

@@ -6,6 +6,7 @@ The plan, the gates and the command are those of the shipped layout; what a serv
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from shardwright.campaign.bundle_contents import put_request
 from shardwright.campaign.evidence import MANIFEST, REPORTS, SCHEMA, VERDICT, Bundle, open_bundle
 from shardwright.campaign.request import prepare
 from shardwright.connect.project import open_project
+from shardwright.probes.speed.report import report_from
 from shardwright.probes.stats import clopper_pearson_upper
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,7 +34,7 @@ def write_run(folder: Path, split: str, arm: str, failures: int = 0) -> Path:
     _observe(bundle)
     bundle.put("proof.json", _proof())
     _needles(bundle, lost=failures > 0)
-    reports = _reports(failures)
+    reports = [*_reports(failures), speed_report(bundle, slower=1.04 if failures else 1.0)]
     bundle.put(REPORTS, reports)
     failed = [f"{one['probe']}: {one['reasons'][0]}" for one in reports if one["verdict"] == "FAIL"]
     verdict = "FAIL" if failed else "PASS"
@@ -145,44 +147,73 @@ def _reports(failures: int) -> list[dict[str, Any]]:
         "control": {"trials": 200, "failures": 0, "p_value": 3.92e-4 if failures else 1.0},
     }
     repeat = {**smoke, "probe": "repeat", "verdict": "SKIP", "reasons": ["an earlier probe fails"], "trials": 0}
-    return [smoke, quality, degen, needle, repeat, {**smoke, "probe": "speed", "rows": speed_rows()}]
+    return [smoke, quality, degen, needle, repeat]
 
 
-def speed_rows() -> list[dict[str, Any]]:
-    """Three tests as the speed probe reports them, times in ms."""
-    common = {"rounds": 5, "status": "OK", "preemptions": 0, "target_tokens": None}
-    decode = [
-        {
-            **common,
-            "test": "decode",
-            "prompt": prompt,
-            "sampler": "greedy",
-            "concurrency": level,
-            "tok_s": 58.3 * level**0.8,
-            "step_ms": 41.2 + level,
-            "accept_len": 2.41,
-            "ttft_ms_p50": 210.5 + 20 * level,
-            "ttft_ms_p95": 300.25 + 40 * level,
-            "ttft_ms_p99": 912.0,
-            "ttft_ms_n": 5,
-            "itl_ms_p50": 17.1,
-            "itl_ms_p95": 44.9,
-            "itl_ms_p99": 61.7 + level,
-            "itl_ms_n": 640,
-        }
+def speed_report(bundle: Bundle, slower: float) -> dict[str, Any]:
+    """Keep trials of one and of eight streams and of a long prompt; the report is what the probe makes of them."""
+    chance = random.Random(1)
+    trials = [
+        _decode(chance, prompt, level, number, slower)
         for prompt, level in (("prose", 1), ("prose", 8))
+        for number in range(5)
     ]
-    prefill = {
-        **common,
-        **dict.fromkeys(("prompt", "sampler", "step_ms", "accept_len", "itl_ms_p50", "itl_ms_p95", "itl_ms_p99")),
-        "test": "prefill",
-        "concurrency": 1,
-        "target_tokens": 32_768,
-        "tok_s": 4211.4,
-        "itl_ms_n": 0,
-        "ttft_ms_p50": 7780.0,
-        "ttft_ms_p95": 7801.5,
-        "ttft_ms_p99": 7801.5,
-        "ttft_ms_n": 5,
-    }
-    return [*decode, prefill]
+    trials += [_prefill(chance, number, slower) for number in range(3)]
+    header = {"kind": "plan", "plan": "sample", "spec": "sample", "trials": [trial["trial"] for trial in trials]}
+    records = [header, *trials]
+    target = bundle.trials("speed")
+    target.write_text("".join(json.dumps(one) + "\n" for one in records))
+    report: dict[str, Any] = json.loads(json.dumps(report_from(records, "sample").to_json()))
+    return report
+
+
+def _decode(chance: random.Random, prompt: str, level: int, number: int, slower: float) -> dict[str, Any]:
+    """A round of streams that speculate: a step takes about 40 ms, and one in forty much longer."""
+    streams, steps, accepted = [], 80, 112
+    for _ in range(level):
+        first_s = chance.lognormvariate(-1.5 + 0.08 * level, 0.12)
+        time_s, events = first_s, [[round(first_s, 6), 1]]
+        for step in range(steps):
+            waits = 2.5 + chance.random() if chance.random() < 0.025 * slower**20 else 1.0
+            time_s += 0.04 * (1 + 0.02 * level) * slower * waits * chance.lognormvariate(0, 0.05)
+            events.append([round(time_s, 6), 2 if step % 5 < 3 else 3])
+        made = sum(count for _, count in events)
+        times = {"sent_s": 0.0, "first_byte_s": events[0][0], "ttft_s": events[0][0], "events": events}
+        streams.append({**times, "prompt_tokens": 60, "completion_tokens": made, "finish_reason": "length"})
+    made = streams[0]["completion_tokens"]
+    drafts = level * steps
+    counters = {"requests": level, "generation_tokens": level * made, "drafts": drafts, "preemptions": 0, "hits": 0}
+    return _trial(
+        f"decode/{prompt}/greedy/c{level}/r{number}",
+        test="decode",
+        prompt=prompt,
+        sampler="greedy",
+        concurrency=level,
+        max_tokens=made,
+        warm_up={"steps_ms": [40.0, 40.0], "settled": True},
+        streams=streams,
+        asked=level,
+        made=level * made,
+        metrics={**counters, "accepted": level * accepted, "per_pos": [0.9 * drafts, 0.5 * drafts]},
+    )
+
+
+def _prefill(chance: random.Random, number: int, slower: float) -> dict[str, Any]:
+    counters = {"requests": 1, "generation_tokens": 1, "drafts": 0, "accepted": 0, "preemptions": 0, "hits": 0}
+    return _trial(
+        f"prefill/n32768/r{number}",
+        test="prefill",
+        concurrency=1,
+        target_tokens=32_768,
+        prompt_tokens=32_770,
+        ttft_s=round(7.8 * slower * chance.lognormvariate(0, 0.01), 6),
+        short_ttft_s=0.2,
+        asked=1,
+        made=1,
+        metrics={**counters, "per_pos": []},
+    )
+
+
+def _trial(name: str, **content: Any) -> dict[str, Any]:
+    common = {"kind": "trial", "probe": "speed", "plan": "sample", "trial": name, "class": "OK", "detail": ""}
+    return {**common, **content, "spec": "sample"}

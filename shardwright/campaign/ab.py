@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 from shardwright import __version__
@@ -15,7 +14,6 @@ from shardwright.campaign.evidence import (
     SCHEMA,
     TRIALS,
     Bundle,
-    create_bundle,
     read_json,
     read_trials,
 )
@@ -46,15 +44,15 @@ def load_arm(folder: Path) -> ArmEvidence:
     )
 
 
-def build_ab(
-    root: Path, layout: str, control: Path, candidate: Path, secrets: Iterable[str] = ()
-) -> tuple[Comparison, Bundle]:
-    """Compare two sealed bundles and keep the verdict with copies of both. UsageError where they do not compare."""
+def build_ab(bundle: Bundle, layout: str, control: Path, candidate: Path) -> Comparison:
+    """Compare two sealed bundles, and keep the verdict with copies of both in a bundle of its own.
+
+    UsageError where they do not compare; nothing is written then.
+    """
     comparison = compare_arms(load_arm(control), load_arm(candidate))
-    bundle = create_bundle(root, layout, ARM, secrets)
     for side, folder in zip(SIDES, (control, candidate), strict=True):
         try:
-            shutil.copytree(folder, bundle.folder / side)
+            shutil.copytree(folder, bundle.folder / side, dirs_exist_ok=True)
         except OSError as error:
             raise DeployError(f"{folder} cannot be copied: {error}", fix="free some space and run it again") from None
     bundle.put(
@@ -71,7 +69,7 @@ def build_ab(
     )
     bundle.put(AB, comparison.as_data())
     bundle.seal()
-    return comparison, bundle
+    return comparison
 
 
 def again(folder: Path) -> dict[str, object]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from shardwright.campaign import audit
 from shardwright.campaign.acceptance import accept_running
-from shardwright.campaign.engine_steps import OnPhase, Say, alive_instances, record_of_running, start_again, wait_for
+from shardwright.campaign.engine_steps import OnPhase, Say, bring_back, record_of_running, wait_for
 from shardwright.campaign.engines import runtime_of
 from shardwright.campaign.launch import start_locked, stop_locked, writing
+from shardwright.campaign.marks import clear_mark, read_mark, write_mark
 from shardwright.campaign.overlays import build_for
 from shardwright.campaign.probe_table import Mode
-from shardwright.campaign.request import Request
+from shardwright.campaign.records import StartRecord, record_of
+from shardwright.campaign.request import Request, refuse_rejected
 from shardwright.errors import DeployError, ExitCode, UsageError
+from shardwright.runtime.base import Runtime
 from shardwright.runtime.wait import ignore_event
 
 Bearing = Literal["LOAD_BEARING", "NOT_LOAD_BEARING", "UNDECIDED"]
@@ -65,35 +68,42 @@ def ablate(
 ) -> Ablation:
     """Ask with the patch, start without it and ask the same, start with it again. `bare` is the request without.
 
-    The engine with the patch runs again at the end, whatever the other one did.
+    The engine with the patch runs again at the end, whatever the other one did. Where that was cut off, the next call
+    begins with it.
     """
     name, state_dir = request.deployment.name, request.project.state_dir()
-    if bare.assessment.refused:
-        first = bare.assessment.findings[0]
-        raise DeployError(f"without the patch {first.gate} refuses: {first.message}", why=first.why, fix=first.fix)
+    refuse_rejected(bare, "not started without the patch")
     with writing(state_dir, name, f"deploy verify --ablate {name}", message):
         runtime = runtime_of(request.deployment.runtime, request.project.root)
+        if read_mark(state_dir, "ablate", name).get("digest") == request.deployment.digest:
+            _bring_back(request, runtime, record_of(request.deployment, time.time()), environ, say, on_phase)
         record = record_of_running(request, runtime)
         sound, with_run = accept_running(request, record, environ, mode, arm="with", say=say)
         if sound.verdict != "PASS":
             return Ablation("UNDECIDED", f"with the patch the verdict is {sound.verdict} already", with_run, None)
         build_for(bare.deployment)
+        write_mark(state_dir, "ablate", name, {"digest": request.deployment.digest})
         try:
             stop_locked(request.project, runtime, runtime.state(record.instance), record, record.stop_timeout_s)
             say(f"starting {bare.deployment.instance_name} without the patch")
+            # A start that is refused, or takes too long, says nothing about the patch.
+            other = start_locked(bare, environ)
             try:
-                other = start_locked(bare, environ)
                 wait_for(runtime, other, environ, on_phase)
             except DeployError as error:
+                if error.code == ExitCode.TIMEOUT:
+                    raise
                 return Ablation("LOAD_BEARING", f"without it the engine does not come up: {error.what}", with_run, None)
             broken, without_run = accept_running(bare, other, environ, mode, arm="without", say=say)
         finally:
-            for state in alive_instances(runtime, name):
-                if state.name != record.instance:
-                    runtime.stop(state.name, record.stop_timeout_s)
-            say(f"starting {record.instance} again")
-            start_again(request.project, runtime, record, environ)
-            audit.note(state_dir, "ablate", name, record.instance)
-            wait_for(runtime, record, environ, on_phase)
+            _bring_back(request, runtime, record, environ, say, on_phase)
     reason = broken.reasons[0] if broken.reasons else "every probe passes without it too"
     return Ablation(_BEARINGS.get(broken.verdict, "UNDECIDED"), reason, with_run, without_run)
+
+
+def _bring_back(
+    request: Request, runtime: Runtime, record: StartRecord, environ: Mapping[str, str], say: Say, on_phase: OnPhase
+) -> None:
+    """Start the instance with the patch again, in place of what runs."""
+    bring_back(request.project, runtime, record, environ, deed="ablate", say=say, on_phase=on_phase)
+    clear_mark(request.project.state_dir(), "ablate", record.layout)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shardwright import __version__
-from shardwright.campaign.bundle_contents import put_engine, put_observed, put_request
+from shardwright.campaign.bundle_contents import put_request, put_running
 from shardwright.campaign.engine_steps import Say, api_key
 from shardwright.campaign.engines import runtime_of
 from shardwright.campaign.evidence import MANIFEST, SCHEMA, Bundle, create_bundle, open_bundle
@@ -56,10 +56,7 @@ def accept_running(
     deployment = request.deployment
     hidden = secret_values(deployment.secrets)
     bundle = create_bundle(request.project.root, deployment.name, arm, hidden)
-    put_request(bundle, request, arm)
-    runtime = runtime_of(deployment.runtime, request.project.root)
-    put_engine(bundle, deployment, runtime.engine_identity(deployment))
-    put_observed(bundle, request, runtime.logs(record.instance))
+    put_running(bundle, request, arm, runtime_of(deployment.runtime, request.project.root), record.instance)
     endpoint = Endpoint(record.base_url, api_key(record, environ))
     verified = verify(bundle, endpoint, record.model, request, mode, say=say)
     bundle.seal()

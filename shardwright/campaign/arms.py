@@ -31,10 +31,11 @@ class Arm(Struct, frozen=True):
 
 
 class Campaign(Struct, frozen=True):
-    """What is on file of a layout's rebalance."""
+    """What is on file of a layout's rebalance; `ab` is the folder of the last comparison."""
 
     control: Arm | None = None
     candidate: Arm | None = None
+    ab: str | None = None
 
     def arm(self, role: Role) -> Arm:
         """UsageError with the next command where the arm is not there."""

@@ -13,6 +13,7 @@ from shardwright.connect.locks import performer
 from shardwright.errors import DeployError
 
 FILE = "audit.jsonl"
+_FIELDS = {"at", "user", "host", "verb", "layout", "instance", "waived", "detail"}
 
 
 def note(
@@ -47,7 +48,7 @@ def note(
 
 
 def entries(state_dir: Path, layout: str | None = None) -> list[dict[str, Any]]:
-    """All lines, or those of one layout, oldest first. A line that a killed writer left torn is passed over."""
+    """All lines, or those of one layout, oldest first. A line that is torn, or no entry of ours, is passed over."""
     try:
         lines = (state_dir / FILE).read_bytes().splitlines()
     except FileNotFoundError:
@@ -56,8 +57,8 @@ def entries(state_dir: Path, layout: str | None = None) -> list[dict[str, Any]]:
     for line in lines:
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(entry, dict) and layout in (None, entry.get("layout")):
+        if isinstance(entry, dict) and entry.keys() >= _FIELDS and layout in (None, entry["layout"]):
             found.append(entry)
     return found

@@ -21,6 +21,7 @@ from shardwright.overlay.prove import Proof
 from shardwright.plan.index_sharing import full_layers
 from shardwright.render.command import render
 from shardwright.resolve.deployment import Deployment
+from shardwright.runtime.base import Runtime
 
 _LOG_HEAD_LINES = 4000
 _LOG_TAIL_LINES = 8000
@@ -110,6 +111,20 @@ def put_observed(bundle: Bundle, request: Request, lines: Iterable[str]) -> None
         for row in differences
     ]
     bundle.put("plan.json", plan | {"observed": msgspec.to_builtins(observed), "differences": rows})
+
+
+def put_running(bundle: Bundle, request: Request, arm: str, runtime: Runtime, instance: str) -> None:
+    """All of the above, of an instance that runs."""
+    put_request(bundle, request, arm)
+    put_engine(bundle, request.deployment, runtime.engine_identity(request.deployment))
+    put_observed(bundle, request, runtime.logs(instance))
+
+
+def put_refusal(bundle: Bundle, error: DeployError) -> None:
+    """Why the run ended before its verdict, and the seal. A bundle that is sealed already has its verdict."""
+    if not bundle.sealed:
+        bundle.put("refused.json", {"what": error.what, "why": error.why, "fix": error.fix, "exit": error.code})
+        bundle.seal()
 
 
 def put_proof(bundle: Bundle, proof: Proof | None) -> None:

@@ -1,16 +1,20 @@
-"""Steps that several campaigns share: the record of what runs, waiting for it, starting a kept instance again."""
+"""Steps that several campaigns share: the record of what runs, wait for it, prove it, start a kept instance again."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 
-from shardwright.campaign import hooks
+from shardwright.campaign import audit, hooks
+from shardwright.campaign.bundle_contents import put_engine, put_observed, put_proof
+from shardwright.campaign.evidence import Bundle
 from shardwright.campaign.launch import ALIVE
+from shardwright.campaign.proof import prove_deployment
 from shardwright.campaign.records import StartRecord, keep_record, read_record, write_record
 from shardwright.campaign.request import Request
 from shardwright.connect.project import Project
 from shardwright.errors import DeployError
+from shardwright.overlay.prove import Proof
 from shardwright.runtime.base import EngineState, Runtime
 from shardwright.runtime.wait import PhaseEvent, Ready, ignore_event, wait_ready
 
@@ -36,6 +40,38 @@ def wait_for(
         on_event=on_phase,
         api_key=api_key(record, environ),
     )
+
+
+def wait_for_candidate(
+    request: Request,
+    runtime: Runtime,
+    record: StartRecord,
+    bundle: Bundle,
+    environ: Mapping[str, str],
+    on_phase: OnPhase,
+) -> Ready:
+    """As `wait_for`, with engine and log kept as evidence however it ends, and the post-ready hook."""
+    put_engine(bundle, request.deployment, runtime.engine_identity(request.deployment))
+    try:
+        ready = wait_for(runtime, record, environ, on_phase)
+    finally:
+        put_observed(bundle, request, runtime.logs(record.instance))
+    hooks.run_for(request.project, "post-ready", request.deployment, run=bundle.folder)
+    return ready
+
+
+def prove_running(request: Request, bundle: Bundle) -> Proof | None:
+    """Prove the patches of what runs, and keep that; None without patches. DeployError where a rung fails."""
+    proof = prove_deployment(request) if request.deployment.overlay else None
+    put_proof(bundle, proof)
+    if proof and proof.failures:
+        row = proof.failures[0]
+        raise DeployError(
+            f"not proven: {row.rung} {row.subject}: {row.message}",
+            why="the engine answers, but not through its patches",
+            fix=row.fix or f"deploy patch prove {request.deployment.name}",
+        )
+    return proof
 
 
 def alive_instances(runtime: Runtime, layout: str) -> list[EngineState]:
@@ -67,13 +103,31 @@ def record_of_running(request: Request, runtime: Runtime) -> StartRecord:
 def start_again(project: Project, runtime: Runtime, record: StartRecord, environ: Mapping[str, str]) -> None:
     """Start a stopped instance as it was; nothing happens where it runs already. Its record becomes the current one."""
     if runtime.state(record.instance).status not in ALIVE:
-        facts = {
-            "DEPLOY_LAYOUT": record.layout,
-            "DEPLOY_INSTANCE": record.instance,
-            "DEPLOY_DIGEST": record.digest,
-            "DEPLOY_RUNTIME": record.runtime,
-            "DEPLOY_BASE_URL": record.base_url,
-        }
-        hooks.run(project, "pre-start", facts, record.secrets)
+        hooks.run_for_started(project, "pre-start", record, record.instance)
         runtime.resume(record.instance, {name: environ[name] for name in record.secrets if environ.get(name)})
     keep_record(project.state_dir(), record)
+
+
+def bring_back(
+    project: Project,
+    runtime: Runtime,
+    record: StartRecord,
+    environ: Mapping[str, str],
+    *,
+    deed: str,
+    say: Say,
+    on_phase: OnPhase,
+) -> None:
+    """Let a kept instance run in place of what was tried, and wait until it answers; `deed` is its word in the audit.
+
+    No hook can keep what was tried running.
+    """
+    for state in alive_instances(runtime, record.layout):
+        if state.name != record.instance:
+            runtime.stop(state.name, record.stop_timeout_s)
+    if runtime.state(record.instance).status not in ALIVE:
+        say(f"starting {record.instance} again")
+    start_again(project, runtime, record, environ)
+    audit.note(project.state_dir(), deed, record.layout, record.instance)
+    wait_for(runtime, record, environ, on_phase)
+    say(f"{record.instance} answers again")

@@ -114,6 +114,13 @@ def free_folder(root: Path, layout: str, arm: str) -> Path:
     return next(folder for name in names if not (folder := root / "runs" / name).exists())
 
 
+def take_up(left: str | None, root: Path, layout: str, arm: str, secrets: Iterable[str] = ()) -> Bundle:
+    """The bundle in the folder `left` of a run that was cut off; a new name where none is left, or it was sealed."""
+    if left is not None and not (bundle := open_bundle(Path(left), secrets)).sealed:
+        return bundle
+    return open_bundle(free_folder(root, layout, arm), secrets)
+
+
 def open_bundle(folder: Path, secrets: Iterable[str] = ()) -> Bundle:
     """A bundle that is there already, to be read or taken up."""
     known = sorted({value for value in secrets if len(value) >= _SHORTEST_SECRET}, key=len, reverse=True)

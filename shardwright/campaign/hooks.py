@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from shardwright.campaign.records import StartRecord
 from shardwright.connect.project import Project
 from shardwright.errors import DeployError
 
@@ -17,23 +19,41 @@ if TYPE_CHECKING:
     from shardwright.resolve.deployment import Deployment
 
 Moment = Literal["pre-start", "post-ready", "pre-stop", "verdict"]
-MOMENTS: tuple[Moment, ...] = ("pre-start", "post-ready", "pre-stop", "verdict")
 FOLDER = "hooks"
 
 
-def facts_of(deployment: Deployment) -> dict[str, str]:
-    """What every hook is told about a deployment."""
-    return {
+def run_for(
+    project: Project, moment: Moment, deployment: Deployment, *, run: Path | None = None, verdict: str = ""
+) -> None:
+    """Run the hook of this moment for a deployment, where there is one.
+
+    `run` is the folder of its evidence. Raises DeployError when the hook says no or cannot run.
+    """
+    facts = {
         "DEPLOY_LAYOUT": deployment.name,
         "DEPLOY_INSTANCE": deployment.instance_name,
         "DEPLOY_DIGEST": deployment.digest,
         "DEPLOY_RUNTIME": deployment.runtime,
         "DEPLOY_BASE_URL": deployment.base_url,
     }
+    evidence = {"DEPLOY_RUN_DIR": str(run)} if run else {}
+    said = {"DEPLOY_VERDICT": verdict} if verdict else {}
+    _run(project, moment, facts | evidence | said, deployment.secrets)
 
 
-def run(project: Project, moment: Moment, facts: Mapping[str, str], secrets: Iterable[str] = ()) -> None:
-    """Run the hook of this moment, where there is one. Raises DeployError when it says no or cannot run."""
+def run_for_started(project: Project, moment: Moment, record: StartRecord, instance: str) -> None:
+    """As `run_for`, for an instance that was started before. The digest of one that is not on record is empty."""
+    facts = {
+        "DEPLOY_LAYOUT": record.layout,
+        "DEPLOY_INSTANCE": instance,
+        "DEPLOY_DIGEST": record.digest if record.instance == instance else "",
+        "DEPLOY_RUNTIME": record.runtime,
+        "DEPLOY_BASE_URL": record.base_url,
+    }
+    _run(project, moment, facts, record.secrets)
+
+
+def _run(project: Project, moment: Moment, facts: Mapping[str, str], secrets: Iterable[str]) -> None:
     path = project.root / FOLDER / moment
     if not path.exists():
         return
@@ -55,6 +75,6 @@ def run(project: Project, moment: Moment, facts: Mapping[str, str], secrets: Ite
     if code != 0:
         raise DeployError(
             f"the hook {FOLDER}/{moment} says no (exit code {code})",
-            why=f"{moment} of {facts.get('DEPLOY_LAYOUT', 'the deployment')} ends here, as the hook asks",
+            why=f"{moment} of {facts['DEPLOY_LAYOUT']} ends here, as the hook asks",
             fix=f"run {path} by hand to see why",
         )

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from shardwright.campaign import audit, hooks
 from shardwright.campaign.engines import runtime_of
+from shardwright.campaign.marks import clear_mark
 from shardwright.campaign.overlays import verify_for
 from shardwright.campaign.proven import proven_instances
 from shardwright.campaign.records import StartRecord, write_record
-from shardwright.campaign.request import Request
+from shardwright.campaign.request import Request, refuse_rejected
 from shardwright.connect.locks import hold
 from shardwright.connect.project import Project
 from shardwright.errors import DeployError
@@ -35,23 +36,24 @@ def writing(state_dir: Path, layout: str, command: str, message: str = "") -> It
 
 def start(request: Request, environ: Mapping[str, str]) -> StartRecord:
     """Start what `deploy cmd` shows. The caller has shown the findings; a refusal ends here."""
-    with writing(request.project.state_dir(), request.deployment.name, f"deploy start {request.deployment.name}"):
-        return start_locked(request, environ)
+    name, state_dir = request.deployment.name, request.project.state_dir()
+    with writing(state_dir, name, f"deploy start {name}"):
+        record = start_locked(request, environ)
+        clear_mark(state_dir, "rollback", name)
+        return record
 
 
 def start_locked(request: Request, environ: Mapping[str, str]) -> StartRecord:
     """As `start`, for callers that hold the lock of the layout already."""
     deployment = request.deployment
-    if request.assessment.refused:
-        first = request.assessment.findings[0]
-        raise DeployError(f"not started: {first.gate} refuses", fix=f"deploy check {deployment.name}")
+    refuse_rejected(request, "not started")
     state_dir = request.project.state_dir()
     runtime = runtime_of(deployment.runtime, request.project.root)
     _refuse_second(runtime, deployment)
     runtime.preflight(deployment)
     if deployment.overlay is not None:
         verify_for(deployment, runtime.engine_identity(deployment))
-    hooks.run(request.project, "pre-start", hooks.facts_of(deployment), deployment.secrets)
+    hooks.run_for(request.project, "pre-start", deployment)
     secrets = {name: environ[name] for name in deployment.secrets if environ.get(name)}
     runtime.start(deployment, render(deployment), secrets)
     record = write_record(state_dir, deployment, time.time())
@@ -62,8 +64,7 @@ def start_locked(request: Request, environ: Mapping[str, str]) -> StartRecord:
 
 def stop_locked(project: Project, runtime: Runtime, state: EngineState, record: StartRecord, timeout_s: int) -> None:
     """Stop one engine for callers that hold the lock of its layout: hook, end, record."""
-    facts = {"DEPLOY_LAYOUT": record.layout, "DEPLOY_INSTANCE": state.name, "DEPLOY_RUNTIME": record.runtime}
-    hooks.run(project, "pre-stop", facts | {"DEPLOY_BASE_URL": record.base_url}, record.secrets)
+    hooks.run_for_started(project, "pre-stop", record, state.name)
     runtime.stop(state.name, timeout_s)
     audit.note(project.state_dir(), "stop", record.layout, state.name)
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from shardwright.connect.atomic import write_file
 from shardwright.errors import DeployError
 
-Verb = Literal["up", "rollback", "rebalance", "boots"]
+Verb = Literal["up", "rollback", "rebalance", "boots", "ablate"]
 
 
 def read_mark(state_dir: Path, verb: Verb, layout: str) -> dict[str, Any]:

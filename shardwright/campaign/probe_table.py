@@ -44,6 +44,11 @@ class Asked:
         """Whether checks that need a capable model are left out."""
         return self.deployment is not None and self.deployment.probes.quality_engine_only
 
+    @property
+    def known_faults(self) -> tuple[tuple[str, str], ...]:
+        """Quality checks that the layout knows to fail, each with the reason."""
+        return self.deployment.probes.quality_known if self.deployment else ()
+
 
 Say = Callable[[str], None]
 
@@ -80,7 +85,7 @@ def _run_quality(asked: Asked, journal: Journal, say: Say) -> ProbeReport:
     from shardwright.probes.quality.run import run_quality
 
     make = quality_plan.full if asked.mode == "full" else quality_plan.quick
-    plan = make(engine_only=asked.engine_only, deployment=asked.digest)
+    plan = make(engine_only=asked.engine_only, known=asked.known_faults, deployment=asked.digest)
     say(plan.budget())
     return run_quality(asked.server, plan, journal)
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from shardwright.campaign.engines import runtime_of
 from shardwright.campaign.launch import newest_instance
 from shardwright.campaign.request import Request
+from shardwright.connect.processes import environment_of, identify
 from shardwright.connect.trees import PACKAGE, InstalledTree, SourceTree
 from shardwright.errors import DeployError
 from shardwright.facts.virtual_tp import SIDECAR_KEY
@@ -234,7 +235,11 @@ class _LocalEngine:
         self._vllm = deployment.engine.vllm
         self._overlay = overlay
         # What the engine was really started with, not what the layout says today.
-        self._environment = _environment_of(pid)
+        process = identify(pid)
+        environment = environment_of(process) if process else None
+        if environment is None:
+            raise DeployError(f"process {pid} cannot be looked into", why="it has ended, or it is another user's")
+        self._environment = environment
         self.identity = InstalledTree(self._python).identity
 
     def mounted(self) -> tuple[str, ...]:
@@ -264,12 +269,3 @@ class _FarmTree:
 
     def exists(self, relative: str) -> bool:
         return Path(self.root, relative).exists()
-
-
-def _environment_of(pid: int) -> dict[str, str]:
-    try:
-        raw = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError as error:
-        raise DeployError(f"process {pid} cannot be looked into: {error.strerror}") from None
-    pairs = (item.partition("=") for item in raw.decode(errors="surrogateescape").split("\0") if "=" in item)
-    return {name: value for name, _equals, value in pairs}

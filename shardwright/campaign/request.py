@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from shardwright.connect.project import Project, open_project
+from shardwright.errors import DeployError
 from shardwright.facts.facts import Facts
 from shardwright.facts.gather import gather_facts, spec_table
 from shardwright.gates.assess import Assessment, assess
@@ -54,3 +55,11 @@ def prepare(
     table = spec_table(project)
     deployment = resolve(layout, facts, table, project)
     return Request(project, layout, overrides, facts, deployment, assess(deployment, facts, table))
+
+
+def refuse_rejected(request: Request, what: str) -> None:
+    """DeployError in the words of the gate that rejects, where one does; `what` says what does not happen then."""
+    if request.assessment.refused:
+        first = request.assessment.findings[0]
+        fix = first.fix or f"deploy check {request.deployment.name}"
+        raise DeployError(f"{what}, refused by {first.gate}: {first.message}", why=first.why, fix=fix)

@@ -13,14 +13,14 @@ from shardwright.campaign import audit
 from shardwright.campaign.engine_steps import OnPhase, Say, alive_instances, start_again, wait_for
 from shardwright.campaign.engines import runtime_of
 from shardwright.campaign.launch import stop_locked, writing
-from shardwright.campaign.marks import clear_mark, read_mark, write_mark
-from shardwright.campaign.proven import ProvenRun, read_proven
+from shardwright.campaign.marks import clear_mark, write_mark
+from shardwright.campaign.proven import ProvenRun
 from shardwright.campaign.records import StartRecord, read_record
+from shardwright.campaign.way_back import accepted_before, noted_way_back
 from shardwright.connect.project import Project
 from shardwright.connect.trees import PACKAGE
 from shardwright.errors import DeployError
 from shardwright.overlay.lock import read_lock
-from shardwright.runtime.base import Runtime
 from shardwright.runtime.wait import ignore_event
 
 
@@ -42,21 +42,20 @@ def rollback(
     with writing(state_dir, layout, f"deploy rollback {layout}", message) as dead:
         if dead:
             say(f"taking up what was left by {dead}")
-        return rollback_locked(project, layout, environ, say=say, on_phase=on_phase)
+        return rollback_locked(project, _target(project, layout), environ, say=say, on_phase=on_phase)
 
 
 def rollback_locked(
     project: Project,
-    layout: str,
+    target: ProvenRun,
     environ: Mapping[str, str],
     *,
     say: Say = lambda _: None,
     on_phase: OnPhase = ignore_event,
 ) -> StartRecord:
-    """As `rollback`, for callers that hold the lock of the layout already."""
-    state_dir = project.state_dir()
-    target = _target(project, layout)
-    record = target.record
+    """As `rollback`, to a given instance, for callers that hold the lock of its layout already."""
+    record, state_dir = target.record, project.state_dir()
+    layout = record.layout
     runtime = runtime_of(record.runtime, project.root)
     _refuse_changed_overlay(target)
     write_mark(state_dir, "rollback", layout, {"target": record.instance})
@@ -74,33 +73,11 @@ def rollback_locked(
     return record
 
 
-def previous_proven(project: Project, layout: str, current: str | None) -> ProvenRun | None:
-    """The newest instance that was accepted before `current` and still exists; None where there is none.
-
-    A `current` that was never accepted comes after all that were.
-    """
-    accepted = read_proven(project.state_dir(), layout)
-    places = [place for place, run in enumerate(accepted) if run.record.instance == current]
-    for run in reversed(accepted[: places[0]] if places else accepted):
-        if _is_there(runtime_of(run.record.runtime, project.root), run):
-            return run
-    return None
-
-
-def _is_there(runtime: Runtime, run: ProvenRun) -> bool:
-    return runtime.state(run.record.instance).status != "absent"
-
-
 def _target(project: Project, layout: str) -> ProvenRun:
-    state_dir = project.state_dir()
-    asked = read_mark(state_dir, "rollback", layout).get("target")
-    for run in read_proven(state_dir, layout):
-        if run.record.instance == asked:
-            return run
-    last = read_record(state_dir, layout)
+    last = read_record(project.state_dir(), layout)
     if last is None:
         raise DeployError(f"nothing of {layout} was started from this project", fix=f"deploy up {layout}")
-    found = previous_proven(project, layout, last.instance)
+    found = noted_way_back(project, layout) or accepted_before(project, layout, last.instance)
     if found is None:
         raise DeployError(
             f"there is no accepted deployment of {layout} to go back to",

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shardwright.campaign import audit, hooks
-from shardwright.campaign.bundle_contents import put_engine, put_observed, put_proof, put_request
+from shardwright.campaign.bundle_contents import put_refusal, put_request
 from shardwright.campaign.engine_steps import (
     OnPhase,
     Say,
     alive_instances,
     api_key,
+    prove_running,
     record_of_running,
-    wait_for,
+    wait_for_candidate,
 )
 from shardwright.campaign.engines import runtime_of
-from shardwright.campaign.evidence import Bundle, free_folder, open_bundle
-from shardwright.campaign.launch import start_locked, stop_locked, writing
+from shardwright.campaign.evidence import Bundle, take_up
+from shardwright.campaign.launch import ALIVE, start_locked, writing
 from shardwright.campaign.marks import clear_mark, read_mark, write_mark
 from shardwright.campaign.overlays import build_for
 from shardwright.campaign.probe_table import Mode
-from shardwright.campaign.proof import prove_deployment
-from shardwright.campaign.proven import ProvenRun, add_proven
-from shardwright.campaign.records import StartRecord, read_record
-from shardwright.campaign.request import Request
-from shardwright.campaign.rollback import previous_proven, rollback_locked
+from shardwright.campaign.records import StartRecord, read_record, record_of
+from shardwright.campaign.request import Request, refuse_rejected
+from shardwright.campaign.rollback import rollback_locked
 from shardwright.campaign.verify import Verified, secret_values, verify
+from shardwright.campaign.way_back import accepted_before, make_way, note_accepted, noted_way_back
 from shardwright.errors import DeployError, ExitCode
 from shardwright.probes.report import EXIT_CODES, Verdict
 from shardwright.probes.wire import Endpoint
@@ -84,15 +84,20 @@ def up(
         bundle = _bundle(request)
         campaign = _Up(request, environ, options, bundle, say, on_phase)
         try:
-            return campaign.run()
+            outcome = campaign.run()
         except DeployError as error:
-            bundle.put("refused.json", {"what": error.what, "why": error.why, "fix": error.fix, "exit": error.code})
-            bundle.seal()
-            clear_mark(state_dir, "up", name)
-            say(f"evidence: {bundle.folder}")
-            if campaign.started and options.auto_rollback:
-                campaign.go_back(error.what)
+            try:
+                put_refusal(bundle, error)
+                clear_mark(state_dir, "up", name)
+                say(f"evidence: {bundle.folder}")
+            finally:
+                if campaign.has_switched and options.auto_rollback:
+                    campaign.go_back(error.what)
             raise
+        if options.auto_rollback and campaign.has_failed(outcome):
+            why = outcome.reasons[0] if outcome.reasons else f"{outcome.instance} has ended"
+            return replace(outcome, rolled_back_to=campaign.go_back(why))
+        return outcome
 
 
 class _Up:
@@ -115,28 +120,33 @@ class _Up:
         self._say = say
         self._on_phase = on_phase
         self._runtime: Runtime = runtime_of(request.deployment.runtime, request.project.root)
-        self.started = False
+        self.has_switched = False
+        """Whether what ran before is stopped, so that a failure from here on leaves nothing or a bad engine."""
 
     def run(self) -> UpOutcome:
         self._check()
         self._build()
         record = self._start()
-        self.started = True
         self._wait(record)
         self._prove()
         verified = self._verify(record)
         return self._end(record, verified)
 
+    def has_failed(self, outcome: UpOutcome) -> bool:
+        """Whether the candidate failed, rather than that nothing can be said. One that has ended did."""
+        return outcome.verdict == "FAIL" or self._runtime.state(outcome.instance).status not in ALIVE
+
     def go_back(self, why: str) -> str | None:
         """Return to the accepted deployment before this one; None, said aloud, where there is none."""
-        name = self._deployment.name
-        if previous_proven(self._project, name, self._deployment.instance_name) is None:
-            self._say(
-                f"no accepted deployment of {name} to go back to; {self._deployment.instance_name} is left as it is"
-            )
+        name, candidate = self._deployment.name, self._deployment.instance_name
+        target = noted_way_back(self._project, name)
+        if target is None or target.record.instance == candidate:
+            target = accepted_before(self._project, name, candidate)
+        if target is None:
+            self._say(f"no accepted deployment of {name} to go back to; {candidate} is left as it is")
             return None
         self._say(f"going back: {why}")
-        return rollback_locked(self._project, name, self._environ, say=self._say, on_phase=self._on_phase).instance
+        return rollback_locked(self._project, target, self._environ, say=self._say, on_phase=self._on_phase).instance
 
     def _mark(self, step: str) -> None:
         write_mark(
@@ -149,13 +159,7 @@ class _Up:
     def _check(self) -> None:
         self._mark("check")
         put_request(self._bundle, self._request, ARM)
-        if self._request.assessment.refused:
-            first = self._request.assessment.findings[0]
-            raise DeployError(
-                f"refused by {first.gate}: {first.message}",
-                why=first.why,
-                fix=first.fix or f"deploy check {self._deployment.name}",
-            )
+        refuse_rejected(self._request, "not started")
         self._say("check: no gate refuses")
 
     def _build(self) -> None:
@@ -170,10 +174,11 @@ class _Up:
         alive = alive_instances(self._runtime, self._deployment.name)
         if any(state.name == name for state in alive):
             self._say(f"start: {name} runs already")
+            self.has_switched = True
             return record_of_running(self._request, self._runtime)
         for state in alive:
             self._stop_other(state)
-        clear_mark(self._state_dir, "rollback", self._deployment.name)
+        self.has_switched = True
         record = start_locked(self._request, self._environ)
         self._say(f"start: {record.instance}")
         return record
@@ -185,44 +190,23 @@ class _Up:
                 why="both cannot have the cards and the port",
                 fix=f"deploy up {self._deployment.name} --replace; the stopped one is kept for deploy rollback",
             )
-        record = read_record(self._state_dir, self._deployment.name)
-        if record is None:
-            raise DeployError(
-                f"{state.name} runs, but nothing is on record of it", fix="stop it by hand, then deploy up again"
-            )
-        stop_locked(self._project, self._runtime, state, record, record.stop_timeout_s)
+        # A first start that was killed before it was noted leaves no record.
+        record = read_record(self._state_dir, self._deployment.name) or record_of(self._deployment, time.time())
+        make_way(self._project, self._runtime, state, record)
+        self.has_switched = True
         self._say(f"stop: {state.name} (kept)")
 
     def _wait(self, record: StartRecord) -> None:
         self._mark("wait")
-        try:
-            ready = wait_for(self._runtime, record, self._environ, self._on_phase)
-        finally:
-            put_observed(self._bundle, self._request, self._runtime.logs(record.instance))
+        ready = wait_for_candidate(self._request, self._runtime, record, self._bundle, self._environ, self._on_phase)
         self._say(f"wait: ready after {ready.elapsed_s:.0f} s")
-        put_engine(self._bundle, self._deployment, self._runtime.engine_identity(self._deployment))
-        hooks.run(
-            self._project,
-            "post-ready",
-            hooks.facts_of(self._deployment) | {"DEPLOY_RUN_DIR": str(self._bundle.folder)},
-            self._deployment.secrets,
-        )
 
     def _prove(self) -> None:
         self._mark("prove")
-        if self._deployment.overlay is None:
-            put_proof(self._bundle, None)
-            return
-        proof = prove_deployment(self._request)
-        put_proof(self._bundle, proof)
-        if proof.failures:
-            row = proof.failures[0]
-            raise DeployError(
-                f"not proven: {row.rung} {row.subject}: {row.message}",
-                why="the engine answers, but not through its patches",
-                fix=row.fix or f"deploy patch prove {self._deployment.name}",
-            )
-        self._say(f"prove: {'all rungs' if proof.proven else 'no rung fails, ' + str(len(proof.unknown)) + ' unknown'}")
+        proof = prove_running(self._request, self._bundle)
+        if proof is not None:
+            unknown = f"no rung fails, {len(proof.unknown)} unknown"
+            self._say(f"prove: {'all rungs' if proof.proven else unknown}")
 
     def _verify(self, record: StartRecord) -> Verified:
         self._mark("verify")
@@ -231,31 +215,19 @@ class _Up:
 
     def _end(self, record: StartRecord, verified: Verified) -> UpOutcome:
         self._mark("verdict")
-        facts = hooks.facts_of(self._deployment) | {
-            "DEPLOY_RUN_DIR": str(self._bundle.folder),
-            "DEPLOY_VERDICT": verified.verdict,
-        }
-        hooks.run(self._project, "verdict", facts, self._deployment.secrets)
+        hooks.run_for(self._project, "verdict", self._deployment, run=self._bundle.folder, verdict=verified.verdict)
         self._bundle.seal()
         overlay = self._deployment.overlay
         if verified.verdict == "PASS":
-            run = ProvenRun(record, str(self._bundle.folder), overlay.directory if overlay else None, time.time())
-            add_proven(self._state_dir, run)
+            note_accepted(self._project, record, str(self._bundle.folder), overlay.directory if overlay else None)
         audit.note(self._state_dir, "verdict", record.layout, record.instance, detail=verified.verdict)
         clear_mark(self._state_dir, "up", record.layout)
-        back = None
-        if verified.verdict == "FAIL" and self._options.auto_rollback:
-            back = self.go_back(verified.reasons[0] if verified.reasons else "the candidate failed")
-        return UpOutcome(verified.verdict, verified.reasons, record.instance, self._bundle.folder, back)
+        return UpOutcome(verified.verdict, verified.reasons, record.instance, self._bundle.folder)
 
 
 def _bundle(request: Request) -> Bundle:
     """The bundle of an `up` of the same deployment that was cut off, else a new one."""
     deployment = request.deployment
-    hidden = secret_values(deployment.secrets)
     mark = read_mark(request.project.state_dir(), "up", deployment.name)
-    if mark.get("digest") == deployment.digest and isinstance(mark.get("run"), str):
-        left = open_bundle(Path(mark["run"]), hidden)
-        if not left.sealed:
-            return left
-    return open_bundle(free_folder(request.project.root, deployment.name, ARM), hidden)
+    left = mark["run"] if mark.get("digest") == deployment.digest and isinstance(mark.get("run"), str) else None
+    return take_up(left, request.project.root, deployment.name, ARM, secret_values(deployment.secrets))

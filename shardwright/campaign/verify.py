@@ -80,6 +80,12 @@ def verify(
     return Verified(overall["verdict"], tuple(overall["reasons"]), tuple(reports))
 
 
+def verified_in(bundle: Bundle) -> Verified:
+    """What `verify` returned for a bundle that it has filled."""
+    overall = bundle.read(VERDICT)
+    return Verified(overall["verdict"], tuple(overall["reasons"]), tuple(bundle.read(REPORTS)))
+
+
 def secret_values(names: Iterable[str]) -> tuple[str, ...]:
     """Values that no file may hold, from the variables that a layout names and the customary ones."""
     wanted = {*names, "VLLM_API_KEY", "HF_TOKEN"}

@@ -10,22 +10,29 @@ from typing import Any
 from shardwright.campaign.drift import find_drift
 from shardwright.campaign.engine_steps import api_key
 from shardwright.campaign.engines import runtime_of
+from shardwright.campaign.instance_cards import CardMemory, card_memory, named_cards
 from shardwright.campaign.records import StartRecord, list_records
-from shardwright.campaign.request import prepare
+from shardwright.campaign.request import Request, prepare
 from shardwright.connect.project import Project
 from shardwright.errors import DeployError
 from shardwright.facts.nvml import read_cards
-from shardwright.probes.metrics import RUNNING, WAITING, Metrics, read_metrics
+from shardwright.probes.metrics import (
+    ACCEPTED,
+    DRAFTS,
+    PREEMPTIONS,
+    RUNNING,
+    WAITING,
+    Metrics,
+    acceptance_length,
+    read_metrics,
+)
 from shardwright.probes.wire import Endpoint, TransportError, get
 from shardwright.runtime.base import EngineState, Runtime
-from shardwright.runtime.phases import Phase, advance, see_phase
+from shardwright.runtime.phases import Phase, phase_of
 
 _ANSWER_TIMEOUT_S = 2.0
 _LOG_LINES = 2000
 _KV_USAGE = "vllm:kv_cache_usage_perc"
-_PREEMPTIONS = "vllm:num_preemptions_total"
-_DRAFTS = "vllm:spec_decode_num_drafts_total"
-_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 
 
 @dataclass(frozen=True)
@@ -57,8 +64,9 @@ class EngineStatus:
     drift: str | None = None
     drifted: tuple[str, ...] = ()
     overlay: str | None = None
-    gpu_memory_gib: tuple[tuple[float, float], ...] = ()
-    """Used and total memory of every card of this host, whoever uses it."""
+    cards: tuple[CardMemory, ...] = ()
+    cards_named: bool = False
+    """Whether `cards` are those that the layout names; else they are all of this host."""
 
     def as_data(self) -> dict[str, Any]:
         return asdict(self)
@@ -66,16 +74,23 @@ class EngineStatus:
 
 def look(project: Project, layout: str | None, environ: Mapping[str, str]) -> list[EngineStatus]:
     """Every instance that was started from this project, of one layout or of all, newest first within a layout."""
+    records = [record for record in list_records(project.state_dir()) if layout in (None, record.layout)]
+    cards = card_memory(read_cards().gpus or ()) if records else ()
     found = []
-    for record in list_records(project.state_dir()):
-        if layout in (None, record.layout):
-            runtime = runtime_of(record.runtime, project.root)
-            found += [_status(project, runtime, state, record, environ) for state in runtime.instances(record.layout)]
+    for record in records:
+        runtime = runtime_of(record.runtime, project.root)
+        states = runtime.instances(record.layout)
+        found += [_status(project, runtime, state, record, environ, cards) for state in states]
     return found
 
 
 def _status(
-    project: Project, runtime: Runtime, state: EngineState, record: StartRecord, environ: Mapping[str, str]
+    project: Project,
+    runtime: Runtime,
+    state: EngineState,
+    record: StartRecord,
+    environ: Mapping[str, str],
+    cards: tuple[CardMemory, ...],
 ) -> EngineStatus:
     current = state.name == record.instance
     alive = state.status == "running" and state.started_at is not None
@@ -85,8 +100,7 @@ def _status(
         answers = seen["answers"]
         phase = Phase.READY if answers in ("yes", "no metrics") else _phase(runtime, state.name)
         seen["phase"] = str(phase) if phase else None
-        seen |= _drift(project, record, environ)
-        seen["gpu_memory_gib"] = _gpu_memory()
+        seen |= _as_asked(project, record, environ, cards)
     elif alive:
         seen = {"drift": "not checked: another instance is on record"}
     return EngineStatus(
@@ -124,8 +138,8 @@ def _served(record: StartRecord, environ: Mapping[str, str]) -> dict[str, Any]:
         "running": _whole(metrics, RUNNING),
         "waiting": _whole(metrics, WAITING),
         "kv_usage": max((value for _, value in metrics.samples.get(_KV_USAGE, ())), default=None),
-        "acceptance_length": _acceptance(metrics),
-        "preemptions": _whole(metrics, _PREEMPTIONS),
+        "acceptance_length": acceptance_length(metrics.value(ACCEPTED), metrics.value(DRAFTS)),
+        "preemptions": _whole(metrics, PREEMPTIONS),
     }
 
 
@@ -134,34 +148,27 @@ def _whole(metrics: Metrics, name: str) -> int | None:
     return None if value is None else round(value)
 
 
-def _acceptance(metrics: Metrics) -> float | None:
-    """One token of the step itself, and the drafted ones that were accepted, per step."""
-    drafts, accepted = metrics.value(_DRAFTS), metrics.value(_ACCEPTED)
-    return None if not drafts or accepted is None else 1 + accepted / drafts
-
-
 def _phase(runtime: Runtime, name: str) -> Phase | None:
-    """Of the last start in the log, which a container that restarts goes on writing; None where it cannot be read."""
-    phase = Phase.STARTING
+    """From the end of the log; None where it cannot be read."""
     try:
-        for line in runtime.logs(name, tail=_LOG_LINES):
-            sighting = see_phase(line)
-            if sighting is not None:
-                begins = sighting.phase is Phase.STARTING
-                phase = Phase.STARTING if begins else advance(phase, sighting.phase)
+        return phase_of(runtime.logs(name, tail=_LOG_LINES))
     except DeployError:
         return None
-    return phase
 
 
-def _gpu_memory() -> tuple[tuple[float, float], ...]:
-    cards = read_cards().gpus or ()
-    return tuple((gpu.memory_gib - gpu.free_gib, gpu.memory_gib) for gpu in cards if gpu.free_gib is not None)
-
-
-def _drift(project: Project, record: StartRecord, environ: Mapping[str, str]) -> dict[str, Any]:
+def _as_asked(
+    project: Project, record: StartRecord, environ: Mapping[str, str], cards: tuple[CardMemory, ...]
+) -> dict[str, Any]:
+    """What needs the layout: drift, the overlay, and which of the host's cards are this engine's."""
     try:
         request = prepare(record.layout, environ, project=project)
+    except DeployError as error:
+        return {"drift": f"not known: {error.what}", "cards": cards}
+    return _drift(request, record) | _cards(request, record, cards)
+
+
+def _drift(request: Request, record: StartRecord) -> dict[str, Any]:
+    try:
         found = find_drift(request)
     except DeployError as error:
         return {"drift": f"not known: {error.what}"}
@@ -170,3 +177,11 @@ def _drift(project: Project, record: StartRecord, environ: Mapping[str, str]) ->
     paths = tuple(one.path for one in found.differences)
     overlay = None if request.deployment.overlay is None else "changed" if "overlay" in paths else "as locked"
     return {"drift": "drift" if paths else "none", "drifted": paths, "overlay": overlay}
+
+
+def _cards(request: Request, record: StartRecord, cards: tuple[CardMemory, ...]) -> dict[str, Any]:
+    """The cards of the engine, where the layout still is what was started; else all of the host."""
+    started = request.deployment.instance_name == record.instance
+    numbers = named_cards(request.deployment) if started else None
+    own = tuple(card for card in cards if numbers is not None and card.number in numbers)
+    return {"cards": own or cards, "cards_named": bool(own)}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardwright.cli.common import load, show_findings
-from shardwright.cli.up import confirm, message_option, say, show_phase, styled
+from shardwright.cli.probe_common import styled
+from shardwright.cli.up import confirm, message_option, say, show_phase
 from shardwright.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def boot(
     candidate does not come up.
     """
     from shardwright.campaign.arms import read_campaign
-    from shardwright.campaign.rebalance import boot_candidate
+    from shardwright.campaign.switch import boot_candidate
 
     request = load(layout, with_split(sets, split), host=True)
     show_findings(request, infos=False)

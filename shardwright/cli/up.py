@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardwright.cli.common import layout_options, load, show_findings, target_server
-from shardwright.cli.probe_common import server_options
+from shardwright.cli.probe_common import server_options, styled
 from shardwright.errors import DeployError, UsageError
 
 if TYPE_CHECKING:
     from shardwright.runtime.wait import PhaseEvent
 
-_COLOURS = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow", "FAULT": "red"}
 message_option = click.option(
     "--message", "-m", default="", help="What this is for; others who want the deployment meanwhile are shown it."
 )
@@ -223,8 +222,3 @@ def say(line: str) -> None:
 def show_phase(event: PhaseEvent) -> None:
     """One phase of a start, on stderr."""
     click.echo(f"{event.elapsed_s:7.1f} s  {'' if event.is_new else 'still '}{event.phase}", err=True)
-
-
-def styled(verdict: str) -> str:
-    """A verdict in its colour."""
-    return click.style(verdict, fg=_COLOURS.get(verdict), bold=True)

@@ -1,4 +1,4 @@
-"""One engine as plain data, as it runs or as it would be started now, and what differs between two of them."""
+"""One engine as plain data, as it runs or as it would be started now."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from shardwright.gates.security import looks_secret
+from shardwright.gates.secret_texts import looks_secret
 from shardwright.runtime.description import Description, FileState, MountedFrom, value_digest
 
 ABSENT = "absent"

@@ -89,7 +89,8 @@ def check_mount_targets(engine: DockerEngine, image: ImageFacts, deployment: Dep
 def check_port(engine: DockerEngine, deployment: Deployment) -> None:
     """The port that the server is published on is free on this host."""
     import errno
-    import socket
+
+    from shardwright.connect.processes import listen_error
 
     container = deployment.container
     host_network = container.network == "host"
@@ -102,24 +103,19 @@ def check_port(engine: DockerEngine, deployment: Deployment) -> None:
             f"port {port} is already published by the container {holder}",
             fix=f"docker stop {holder}, or set PORT to a free one",
         )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host.strip("[]"), port))
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise DeployError(
-                    f"port {port} is in use by another process on this host",
-                    fix=f"ss -ltnp 'sport = :{port}', or set PORT to a free one",
-                ) from None
-            if error.errno == errno.EADDRNOTAVAIL:
-                raise DeployError(
-                    f"this host has no address {host}",
-                    why="the layout publishes the server there",
-                    fix="correct container.publish in the layout",
-                ) from None
-            # Other refusals, such as a privileged port, bind this process and not the Docker engine.
+    error = listen_error(host, port)
+    # Other refusals, such as a privileged port, bind this process and not the Docker engine.
+    if error is not None and error.errno == errno.EADDRINUSE:
+        raise DeployError(
+            f"port {port} is in use by another process on this host",
+            fix=f"ss -ltnp 'sport = :{port}', or set PORT to a free one",
+        )
+    if error is not None and error.errno == errno.EADDRNOTAVAIL:
+        raise DeployError(
+            f"this host has no address {host}",
+            why="the layout publishes the server there",
+            fix="correct container.publish in the layout",
+        )
 
 
 def check_gpus(engine: DockerEngine, image: ImageFacts, deployment: Deployment) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import socket
 from pathlib import Path
 
-from shardwright.connect.processes import port_holder
+from shardwright.connect.processes import listen_error, port_holder
 from shardwright.connect.trees import InstalledTree
 from shardwright.errors import DeployError
 from shardwright.facts.versions import parse_version
@@ -46,23 +45,16 @@ def interpreter(deployment: Deployment) -> str:
 
 def check_port(host: str, port: int) -> None:
     """Nobody listens on the port; who does is named where this user may see it."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise _port_error(host, port, error) from None
-
-
-def _port_error(host: str, port: int, error: OSError) -> DeployError:
+    error = listen_error(host, port)
+    if error is None:
+        return
     if error.errno != errno.EADDRINUSE:
-        return DeployError(
+        raise DeployError(
             f"this host cannot listen on {host}:{port}: {error.strerror}", fix="correct container.publish in the layout"
         )
     holder = port_holder(port)
     who = f"pid {holder.pid} ({holder.command})" if holder else "a process that this user may not see"
-    return DeployError(
+    raise DeployError(
         f"port {port} is in use by {who}",
         why="the engine would load its weights first and fail then",
         fix=f"stop it (deploy status shows ours), or choose another port: PORT={port + 1} deploy start",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -75,6 +76,15 @@ _GROUPS: tuple[frozenset[Phase], ...] = (
 def advance(current: Phase, seen: Phase) -> Phase:
     """The phase of the whole engine after `seen`: a slower worker does not take it back to an earlier station."""
     return seen if _group(seen) >= _group(current) else current
+
+
+def phase_of(lines: Iterable[str]) -> Phase:
+    """The phase of the last start in a log, which a container that restarts goes on writing."""
+    phase = Phase.STARTING
+    for sighting in filter(None, map(see_phase, lines)):
+        begins = sighting.phase is Phase.STARTING
+        phase = Phase.STARTING if begins else advance(phase, sighting.phase)
+    return phase
 
 
 def _group(phase: Phase) -> int:

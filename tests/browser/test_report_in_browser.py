@@ -17,9 +17,9 @@ pytestmark = pytest.mark.browser
 WIDTHS = (320, 768, 1280)
 PAGES = ("run", "ab", "stored-run", "stored-ab")
 
-# WCAG 2.1 contrast of text against its own ground, the least over all elements of a class.
-CONTRAST = """
-(() => {
+# WCAG 2.1 contrast of text, or of what is drawn, against its own ground: the least over all elements.
+_CONTRAST = """
+((chosen, drawn) => {
   const paint = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
   const rgb = text => { paint.fillStyle = text; paint.fillRect(0, 0, 1, 1);
     return [...paint.getImageData(0, 0, 1, 1).data]; };
@@ -28,17 +28,25 @@ CONTRAST = """
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
   const ground = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
     if (c !== 'rgba(0, 0, 0, 0)') return c; } return 'white'; };
-  const text = '.badge, .soft, .absent, td, th, .layer.full, .layer.shared, dt';
-  const ratios = [...document.querySelectorAll(text)].map(e => {
-    const [a, b] = [light(getComputedStyle(e).color), light(ground(e))].sort((x, y) => y - x);
+  const ratios = [...document.querySelectorAll(chosen)].map(e => {
+    const [a, b] = [light(getComputedStyle(e)[drawn]), light(ground(e))].sort((x, y) => y - x);
     return (a + 0.05) / (b + 0.05); });
-  return Math.min(...ratios);
-})()
+  return Math.min(99, ...ratios);
+})(%r, %r)
+"""
+CONTRAST = _CONTRAST % (".badge, .soft, .absent, a, td, th, .layer.full, .layer.shared, dt", "color")
+BARS = _CONTRAST % (".spread .control, .spread .candidate", "fill")
+# How far a figure's scale lies beside the pictures that it belongs to.
+SCALES = """
+Math.max(0, ...[...document.querySelectorAll('.latency')].flatMap(figure => {
+  const scale = figure.querySelector('.scale').getBoundingClientRect();
+  return [...figure.querySelectorAll('.spread')].map(e => e.getBoundingClientRect())
+    .map(one => Math.abs(one.left - scale.left) + Math.abs(one.right - scale.right)); }))
 """
 # Elements that reach beyond the window without a box of their own that scrolls.
 OUTSIDE = """
 [...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 0.5
-  && !e.closest('.wide, .picture')).map(e => e.outerHTML.slice(0, 120))
+  && !e.closest('.wide, .maps')).map(e => e.outerHTML.slice(0, 120))
 """
 
 
@@ -76,11 +84,23 @@ def test_the_page_fits_the_window_is_legible_and_asks_for_nothing(
     assert browser.ask("document.documentElement.scrollWidth") <= width
     assert browser.ask(OUTSIDE) == []
     assert browser.ask(CONTRAST) >= 4.5
+    assert browser.ask(BARS) >= 3
+    assert browser.ask(SCALES) < 1
     assert seen.complaints == []
     assert {url for url in seen.requests if not url.startswith("data:")} == {pages[name].as_uri()}
     picture = tmp_path / f"{name}-{width}-{scheme}.png"
     browser.picture(picture)
     assert picture.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_latency_picture_has_room_and_a_name(browser: Browser, pages: dict[str, Path], width: int):
+    browser.show(pages["ab"], width)
+    drawn = browser.ask(
+        "[...document.querySelectorAll('svg')].map(e => [e.clientWidth, e.clientHeight, e.getAttribute('aria-label')])"
+    )
+    assert len(drawn) == 5
+    assert all(wide > 250 and high > 60 and "; candidate p50 " in name for wide, high, name in drawn)
 
 
 def test_dark_and_light_differ(browser: Browser, pages: dict[str, Path]):
@@ -96,6 +116,7 @@ def test_on_paper_all_of_it_is_there_on_white(browser: Browser, pages: dict[str,
     browser.show(pages[name], 794, "dark", medium="print")
     assert browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert browser.ask(CONTRAST) >= 4.5
+    assert browser.ask(BARS) >= 3
     assert browser.ask("document.documentElement.scrollWidth") <= 794
     boxes = "[...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
     assert browser.ask(boxes) == 0, "a table is cut off on paper"
@@ -106,12 +127,15 @@ def test_on_paper_all_of_it_is_there_on_white(browser: Browser, pages: dict[str,
 def test_the_checks_can_say_no(browser: Browser, tmp_path: Path):
     wide = tmp_path / "wide.html"
     wide.write_text(
-        '<main><p style="width:2000px">x</p><p class="soft" style="color:#999">x</p></main>'
+        '<main><p style="width:2000px">x</p><p class="soft" style="color:#999">x</p><figure class="latency">'
+        '<svg class="spread"><path class="control" fill="#e69f00"/></svg><div class="scale">1</div></figure></main>'
         '<img src="http://127.0.0.1:9/x.png"><script>console.error("x")</script>'
     )
     seen = browser.show(wide, 320)
     assert browser.ask("document.documentElement.scrollWidth") > 320
     assert browser.ask(OUTSIDE)
     assert browser.ask(CONTRAST) < 4.5
+    assert browser.ask(BARS) < 3
+    assert browser.ask(SCALES) > 1
     assert seen.complaints
     assert "http://127.0.0.1:9/x.png" in seen.requests

@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 UNASKED = ("quality", "degen", "needle", "repeat", "speed", "parity", "degen-long")
 BETWEEN_START_AND_NOTE = "shardwright.campaign.launch:write_record"
 BETWEEN_STOP_AND_START = "shardwright.campaign.rollback:start_again"
+BETWEEN_THE_OLD_AND_THE_NEW = "shardwright.campaign.up:start_locked"
 
 
 class Stage:
@@ -37,8 +38,8 @@ class Stage:
         self.deploy = Deploy(project)
         self.layout()
 
-    def layout(self, max_model_len: int = 8192) -> None:
-        """Write the layout; another length makes another deployment."""
+    def layout(self, max_model_len: int = 8192, image: str | None = None) -> None:
+        """Write the layout; another length makes another deployment, and so does another image."""
         mounts = {ROOT / "shardwright": "/package/shardwright", HERE / "stand_in": "/stand-in"}
         content = {
             "schema": "shardwright/v1",
@@ -47,7 +48,7 @@ class Stage:
             "runtime": "docker",
             "model": {"path": "some-org/some-model"},
             "engine": {
-                "image": self._image,
+                "image": image or self._image,
                 "vllm": "0.30.0",
                 "platform": "cpu",
                 "entrypoint": ["python3", "-B", "/stand-in/serve.py"],
@@ -124,6 +125,28 @@ def test_a_rollback_that_was_killed_between_stop_and_start_ends_on_the_accepted_
     assert stage.running() == []
     stage.deploy.ok("rollback", "stub")
     assert stage.running() == [first] != [second]
+
+
+@pytest.mark.parametrize("verb", ["up", "rollback"])
+def test_a_replacement_that_was_killed_between_the_old_and_the_new_can_go_on_or_back(stage: Stage, verb: str) -> None:
+    first = stage.up()
+    stage.layout(4096)
+    stage.killed(BETWEEN_THE_OLD_AND_THE_NEW, "up", "stub", "--replace")
+    assert stage.running() == []
+    if verb == "up":
+        assert stage.up("--replace") != first
+    else:
+        stage.deploy.ok("rollback", "stub")
+        assert stage.running() == [first]
+
+
+def test_a_replacement_whose_image_is_missing_goes_back_by_itself(stage: Stage) -> None:
+    first = stage.up()
+    stage.layout(image="no-such-image:0.30.0")
+    outcome = stage.deploy("up", "stub", "--replace", "--auto-rollback")
+    assert outcome.status == 1, outcome.stderr
+    assert "no-such-image" in outcome.stderr
+    assert stage.running() == [first]
 
 
 def test_a_killed_engine_is_brought_up_again_and_its_log_is_kept(stage: Stage) -> None:

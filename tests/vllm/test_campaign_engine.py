@@ -11,14 +11,15 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from dsa_model import PLUGINS, write_model
 
+from shardwright.errors import ExitCode
 from tests.deploy_cli import Deploy, Outcome
 
 pytestmark = pytest.mark.vllm
@@ -28,9 +29,14 @@ ALIGNED, MISALIGNED = "6,6", "4,8"
 TRANSPORT, RECOMPUTE = "pp-index-transport", "pp-index-recompute"
 WITH_TRANSPORT = ("--set", f"patches=[{TRANSPORT}]")
 UNTRAINED = ("quality", "degen", "needle", "degen-long")
-SPEED = {"streams": [1], "rounds": 2, "max_tokens": 64, "scatter": 0.9}
-"""On two cores equal rounds differ by tens of percent, so only a candidate of another order of speed is slower."""
+SPEED = {"streams": [1], "rounds": 6, "max_tokens": 48, "scatter": 0.75}
+"""On two cores, what else runs slows a whole arm, so only four times the time of a step is slower. Each few rounds one
+meets a pause of the host: the median of six stands that, and six together are not taken for bunched.
+"""
+TRIES = 2
+"""What ends as INCONCLUSIVE is asked once more; a FAIL never is."""
 STEP_S = 900
+T = TypeVar("T")
 
 
 class Project:
@@ -105,13 +111,11 @@ class Project:
 
 @dataclass(frozen=True)
 class Tried:
-    """One candidate: what boot, verify and verdict came to, and what `rollback` left running."""
+    """One candidate: what boot, verify and verdict came to."""
 
     boot: Outcome
     verify: Outcome
     verdict: Outcome
-    ablation: Outcome | None
-    after_rollback: list[str]
 
 
 @pytest.fixture(scope="module")
@@ -135,19 +139,29 @@ def boots_of_control(project: Project, control: Outcome) -> Outcome:
 
 @pytest.fixture(scope="module")
 def asked_control(project: Project, boots_of_control: Outcome) -> Outcome:
-    return project("rebalance", "control", "--layout", LAYOUT, "--json")
+    def ask() -> Outcome:
+        return project("rebalance", "control", "--layout", LAYOUT, "--json")
+
+    return decided(ask, lambda outcome: outcome)
 
 
-def tried(project: Project, *sets: str, ablate: bool = False) -> Tried:
-    boot = project("rebalance", "boot", MISALIGNED, "--layout", LAYOUT, "--yes", "--json", *sets)
-    verify = project("rebalance", "verify", "--layout", LAYOUT, "--json")
-    verdict = project("rebalance", "verdict", "--layout", LAYOUT, "--json")
-    ablation = None
-    if ablate:
-        split = ("--set", f"parallel.layer_partition={MISALIGNED}")
-        ablation = project("verify", LAYOUT, *split, *sets, "--quick", "--ablate", TRANSPORT, "--yes", "--json")
-    project("rollback", LAYOUT)
-    return Tried(boot, verify, verdict, ablation, project.running())
+def tried(project: Project, *sets: str) -> Tried:
+    def try_it() -> Tried:
+        return Tried(
+            project("rebalance", "boot", MISALIGNED, "--layout", LAYOUT, "--yes", "--json", *sets),
+            project("rebalance", "verify", "--layout", LAYOUT, "--json"),
+            project("rebalance", "verdict", "--layout", LAYOUT, "--json"),
+        )
+
+    return decided(try_it, lambda one: one.verdict)
+
+
+def decided(ask: Callable[[], T], outcome: Callable[[T], Outcome]) -> T:
+    for _ in range(TRIES):
+        found = ask()
+        if outcome(found).status != ExitCode.INCONCLUSIVE:
+            break
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -157,20 +171,32 @@ def unpatched(project: Project, asked_control: Outcome) -> Tried:
 
 @pytest.fixture(scope="module")
 def patched(project: Project, unpatched: Tried) -> Tried:
-    return tried(project, *WITH_TRANSPORT, ablate=True)
+    return tried(project, *WITH_TRANSPORT)
 
 
 @pytest.fixture(scope="module")
-def recomputed(project: Project, patched: Tried) -> tuple[Outcome, Outcome]:
+def ablation(project: Project, patched: Tried) -> Outcome:
+    split = ("--set", f"parallel.layer_partition={MISALIGNED}")
+    return project("verify", LAYOUT, *split, *WITH_TRANSPORT, "--quick", "--ablate", TRANSPORT, "--yes", "--json")
+
+
+@pytest.fixture(scope="module")
+def after_rollback(project: Project, ablation: Outcome) -> list[str]:
+    """What runs then."""
+    project("rollback", LAYOUT)
+    return project.running()
+
+
+@pytest.fixture(scope="module")
+def recomputed(project: Project, after_rollback: list[str]) -> tuple[Outcome, Outcome]:
     """The accepted scheme B, and its boots."""
     project("stop", LAYOUT)
     return project("up", RECOMPUTING, "--json"), project("boots", RECOMPUTING, "--yes", "--json")
 
 
-def gates(verdict: Outcome, *, speed: bool = True) -> dict[str, str]:
-    """Every row that decides, or those that no busy host can leave undecided."""
-    rows = [row for row in verdict.data["rows"] if row["verdict"]]
-    return {row["metric"]: row["verdict"] for row in rows if speed or "speed" not in (row["group"], row["metric"])}
+def gates(tried: Tried) -> dict[str, str]:
+    """Every row that decides."""
+    return {row["metric"]: row["verdict"] for row in tried.verdict.data["rows"] if row["verdict"]}
 
 
 def test_an_aligned_split_is_accepted_and_what_was_not_asked_is_no_pass(control: Outcome) -> None:
@@ -186,11 +212,9 @@ def test_an_aligned_split_answers_the_same_on_two_boots(boots_of_control: Outcom
 
 
 def test_the_control_is_sound(asked_control: Outcome) -> None:
+    assert asked_control.status == 0, asked_control.stdout
     probes = asked_control.data["probes"]
-    speed = probes.pop("speed")
-    assert {name for name, verdict in probes.items() if verdict == "PASS"} == {"smoke", "repeat", "parity"}
-    # Events that come bunched on a busy host prove nothing, and the probe says so.
-    assert (speed, asked_control.status) in (("PASS", 0), ("INCONCLUSIVE", 3)), asked_control.stdout
+    assert {name for name, verdict in probes.items() if verdict == "PASS"} == {"smoke", "repeat", "speed", "parity"}
 
 
 def test_a_misaligned_split_without_a_patch_is_not_booted_unwaived(
@@ -206,37 +230,31 @@ def test_a_misaligned_split_without_a_patch_fails_and_the_reason_is_named(unpatc
     assert unpatched.verify.status == 2
     assert unpatched.verdict.status == 2
     assert unpatched.verdict.data["verdict"] == "FAIL"
-    failed = {metric for metric, verdict in gates(unpatched.verdict).items() if verdict == "FAIL"}
+    failed = {metric for metric, verdict in gates(unpatched).items() if verdict == "FAIL"}
     assert {"repeat", "parity, distance against the control's own noise"} <= failed
     assert any(line.startswith("repeat: p0: ") for line in unpatched.verdict.data["reasons"])
 
 
 def test_the_same_split_with_the_patch_passes(patched: Tried) -> None:
     assert patched.boot.status == 0, patched.boot.stderr
-    certain = gates(patched.verdict, speed=False)
-    assert certain == dict.fromkeys(certain, "PASS"), patched.verdict.stdout
-    assert certain.keys() >= {"smoke", "repeat", "parity", "parity, distance against the control's own noise"}
-    found = gates(patched.verdict)
-    assert "FAIL" not in found.values(), patched.verdict.stdout
-    # What a busy host leaves undecided of speed is never counted as passed.
-    expected = ("PASS", 0) if set(found.values()) == {"PASS"} else ("INCONCLUSIVE", 3)
-    assert (patched.verdict.data["verdict"], patched.verdict.status) == expected
-    assert found.keys() >= {"speed"}
+    assert patched.verdict.status == 0, patched.verdict.stdout
+    assert patched.verdict.data["verdict"] == "PASS"
+    found = gates(patched)
+    assert found == dict.fromkeys(found, "PASS")
+    assert found.keys() >= {"smoke", "repeat", "parity", "speed", "parity, distance against the control's own noise"}
+    assert {metric for metric in found if metric.startswith("step_ms")} == {
+        f"step_ms, {prompt} c1" for prompt in ("narrative", "code", "copy")
+    }
 
 
-def test_the_patch_is_load_bearing(patched: Tried) -> None:
-    assert patched.ablation is not None
-    assert patched.ablation.status == 0, patched.ablation.stdout + patched.ablation.stderr
-    assert patched.ablation.data["bearing"] == "LOAD_BEARING"
-    assert patched.ablation.data["reason"].startswith(
-        ("repeat: p0: ", "smoke: completion: the same greedy request twice")
-    )
+def test_the_patch_is_load_bearing(ablation: Outcome) -> None:
+    assert ablation.status == 0, ablation.stdout + ablation.stderr
+    assert ablation.data["bearing"] == "LOAD_BEARING"
+    assert ablation.data["reason"].startswith(("repeat: p0: ", "smoke: completion: the same greedy request twice"))
 
 
-def test_rollback_returns_to_the_control_after_either_candidate(
-    control: Outcome, unpatched: Tried, patched: Tried
-) -> None:
-    assert unpatched.after_rollback == patched.after_rollback == [control.data["instance"]]
+def test_rollback_returns_to_the_control(control: Outcome, after_rollback: list[str]) -> None:
+    assert after_rollback == [control.data["instance"]]
 
 
 def test_recompute_without_weights_passes_on_one_boot_and_fails_over_two(
@@ -252,7 +270,7 @@ def test_every_number_of_the_campaign_follows_from_its_trials(
     project: Project, recomputed: tuple[Outcome, Outcome]
 ) -> None:
     runs = sorted((project.folder / "runs").iterdir())
-    assert len([run for run in runs if run.name.endswith("-ab")]) == 2
+    assert len([run for run in runs if run.name.endswith("-ab")]) >= 2
     for run in runs:
         outcome = project("evidence", "verify", str(run))
         assert outcome.status == 0, outcome.stdout + outcome.stderr

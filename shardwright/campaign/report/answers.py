@@ -1,4 +1,4 @@
-"""What the probes found: the list of them, needles as a map, degeneration as intervals, latency as bars."""
+"""What the probes found: the list of them, needles as a map, degeneration as intervals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardwright.campaign.report.markup import (
     tag,
 )
 from shardwright.campaign.report.stored import StoredRun
-from shardwright.probes.needle.map import svg_map
+from shardwright.probes.needle.map import MARKS, Grid, Mark, grids
 from shardwright.probes.stats import clopper_pearson_upper
 
 _DEGEN = ("degen", "degen-long")
@@ -37,27 +37,79 @@ def standing(report: Mapping[str, Any] | None) -> str:
 
 
 def probes(run: StoredRun) -> Markup:
-    """One line for each probe that there is, asked or not."""
-    rows = []
-    for name in dict.fromkeys((*(str(report["probe"]) for report in run.reports), *PROBES)):
-        report = run.report(name)
-        counts = [number(report[key]) for key in ("trials", "failures", "errors")] if report else ["–"] * 3
-        reasons = bullets(report.get("reasons", ())) if report else ""
-        rows.append((name, badge(standing(report)), *counts, reasons))
-    return table(("probe", "verdict", "trials", "failures", "errors", "reasons"), rows, numeric=(2, 3, 4))
+    """One line for each probe that there is, asked or not; both arms of a comparison beside each other."""
+    sides = run.sides
+    names = dict.fromkeys((*(str(report["probe"]) for _, arm in sides for report in arm.reports), *PROBES))
+    body = []
+    for name in names:
+        found = [(side, arm.report(name)) for side, arm in sides]
+        body.append((name, *(_asked(report) for _, report in found), _reasons(found)))
+    return table(("probe", *(side or "verdict" for side, _ in sides), "reasons"), body)
+
+
+def _asked(report: Mapping[str, Any] | None) -> Markup:
+    return tag("span", tag("span", badge(standing(report))), tag("span", _counted(report)), class_="asked")
+
+
+def _counted(report: Mapping[str, Any] | None) -> str:
+    """Failures among the trials, and the requests that brought no answer where there are any."""
+    if report is None or not (report["trials"] or report["errors"]):
+        return ""
+    told = f"{number(report['failures'])} of {number(report['trials'])} failed"
+    return told + (f", {number(report['errors'])} errors" if report["errors"] else "")
+
+
+def _reasons(found: Sequence[tuple[str, Mapping[str, Any] | None]]) -> Markup:
+    """Each reason once, with the arm that gives it where the other does not."""
+    given = [(side, str(line)) for side, report in found for line in (report or {}).get("reasons", ())]
+    lines: dict[str, list[str]] = {}
+    for side, line in given:
+        lines.setdefault(line, []).append(side)
+    shared = len(found)
+    return bullets(line if len(sides) == shared else f"{sides[0]}: {line}" for line, sides in lines.items())
 
 
 def needles(run: StoredRun) -> Markup:
-    """Length by depth, one picture for all passes."""
+    """Length by depth, a small table for each pass; a cell shows the worst answer of its place."""
     records = run.trials.get("needle", ())
-    if not any(record["kind"] == "trial" for record in records):
+    found = grids(records)
+    if not found:
         return absent(standing(run.report("needle")))
     report = run.report("needle") or {}
     bound = report.get("upper_bound")
     told = f"{report.get('failures', 0)} of {report.get('trials', 0)} lost" + (
         f", at most {percent(bound)} by the one-sided bound" if bound is not None else ""
     )
-    return join((tag("p", told), tag("div", Markup(svg_map(records)), class_="picture", tabindex="0")))
+    seen = {outcome for grid in found for outcome, _ in grid.cells.values()}
+    legend = [
+        tag("div", tag("span", mark.letter, class_="layer", style=_look(mark)), str(outcome))
+        for outcome, mark in MARKS.items()
+        if outcome in seen
+    ]
+    maps = tag("div", *map(_needle_map, found), class_="maps", tabindex="0")
+    return join((tag("p", told), maps, tag("div", *legend, class_="legend")))
+
+
+def _needle_map(grid: Grid) -> Markup:
+    head = tag("tr", tag("th", "tokens", scope="col"), *(tag("th", f"{one} %", scope="col") for one in grid.depths))
+    rows = [
+        tag("tr", tag("th", number(length), scope="row"), *(_needle_cell(grid, length, depth) for depth in grid.depths))
+        for length in grid.lengths
+    ]
+    return tag("table", tag("caption", f"{grid.name}, by depth"), tag("thead", head), tag("tbody", *rows), class_="map")
+
+
+def _needle_cell(grid: Grid, length: int, depth: int) -> Markup:
+    found = grid.cells.get((length, depth))
+    if found is None:
+        return tag("td")
+    outcome, trial = found
+    mark = MARKS[outcome]
+    return tag("td", mark.letter, style=_look(mark), title=f"{trial}: {outcome}")
+
+
+def _look(mark: Mark) -> str:
+    return f"background:{mark.fill};color:{mark.ink}"
 
 
 def degeneration(run: StoredRun, among: Sequence[StoredRun]) -> Markup:
@@ -116,73 +168,5 @@ def _interval(label: str, failures: int, trials: int, bound: float | None, wides
 
 
 def _scale(widest: float) -> Markup:
-    told = f"Black line: the rate. Bar: up to the one-sided bound. Full width: {percent(widest)}."
+    told = f"Line: the rate. Bar: up to the one-sided bound. Full width: {percent(widest)}."
     return tag("p", told, class_="soft")
-
-
-def latency(run: StoredRun, among: Sequence[StoredRun]) -> Markup:
-    """Time to the first token and between tokens, for each test and number of streams: median, p95, p99.
-
-    `among`: the runs whose bars share one scale.
-    """
-    rows = _speed_rows(run)
-    if not rows:
-        return absent(standing(run.report("speed")))
-    parts: list[object] = []
-    for title, test, name in _LATENCIES:
-        shown = [row for row in rows if row["test"] == test and row.get(f"{name}_p50") is not None]
-        every = (row for one in among for row in _speed_rows(one) if row["test"] == test)
-        most = max((row[f"{name}_p99"] for row in every if row.get(f"{name}_p99") is not None), default=0.0)
-        if shown and most:
-            parts += [tag("h3", title), *(_quantiles(row, name, most) for row in shown)]
-    told = "Bar: up to the median. Lines: median, p95, p99; below 100 values p99 is the largest one."
-    return join((*parts, tag("p", told, class_="soft"), _rates(rows)))
-
-
-# Prompts of thousands of tokens on a scale of their own, for the short ones would vanish beside them.
-_LATENCIES = (
-    ("Time to the first token, ms", "decode", "ttft_ms"),
-    ("Time to the first token of a long prompt, ms", "prefill", "ttft_ms"),
-    ("Between two tokens, ms", "decode", "itl_ms"),
-)
-
-
-def _speed_rows(run: StoredRun) -> Sequence[Mapping[str, Any]]:
-    return (run.report("speed") or {}).get("rows") or []
-
-
-def _test_name(row: Mapping[str, Any]) -> str:
-    if row["test"] == "prefill":
-        return f"prefill of {number(row['target_tokens'])}"
-    return f"{row['prompt']} {row['sampler']}, {row['concurrency']} at once"
-
-
-def _quantiles(row: Mapping[str, Any], name: str, most: float) -> Markup:
-    values = [row[f"{name}_{quantile}"] for quantile in ("p50", "p95", "p99")]
-    marks = [tag("span", class_="mark", style=f"left:{100 * value / most:.2f}%") for value in values]
-    told = " / ".join(number(value, 1) for value in values) + f", n {row[f'{name}_n']}"
-    fill = tag("span", class_="span", style=f"left:0;width:{100 * values[0] / most:.2f}%")
-    return tag(
-        "div",
-        tag("span", _test_name(row), class_="what"),
-        tag("span", fill, *marks, class_="track"),
-        tag("span", told, class_="value"),
-        class_="bar",
-    )
-
-
-def _rates(rows: Sequence[Mapping[str, Any]]) -> Markup:
-    heads = ("test", "rounds", "tok/s", "step, ms", "acceptance length", "preemptions", "state")
-    body = [
-        (
-            _test_name(row),
-            number(row["rounds"]),
-            number(row["tok_s"], 1),
-            number(row["step_ms"], 2),
-            number(row["accept_len"], 2),
-            number(row["preemptions"]),
-            row["status"],
-        )
-        for row in rows
-    ]
-    return table(heads, body, numeric=range(1, 6))

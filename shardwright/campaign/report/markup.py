@@ -43,15 +43,28 @@ def tone(verdict: str) -> str:
     return _TONES.get(verdict, "fail")
 
 
+def sign(verdict: str) -> str:
+    """One character that says the tone without colour."""
+    return _MARKS[tone(verdict)]
+
+
 def badge(verdict: str) -> Markup:
     """A verdict in colour, with its word and a sign."""
-    look = tone(verdict)
-    sign = tag("span", _MARKS[look], aria_hidden="true")
-    return tag("span", sign, " ", verdict.replace("_", " "), class_=f"badge {look}")
+    shown = tag("span", sign(verdict), aria_hidden="true")
+    return tag("span", shown, " ", verdict.replace("_", " "), class_=f"badge {tone(verdict)}")
 
 
 def section(title: str, *content: object) -> Markup:
-    return tag("section", tag("h2", title), *content)
+    return tag("section", tag("h2", title), *content, id=_anchor(title))
+
+
+def contents(titles: Iterable[str]) -> Markup:
+    """Links to the sections of these titles."""
+    return tag("nav", *(tag("a", title, href=f"#{_anchor(title)}") for title in titles), aria_label="Contents")
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
 
 
 def absent(what: str, why: object = "") -> Markup:

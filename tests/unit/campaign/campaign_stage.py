@@ -68,4 +68,12 @@ class Stage:
         return [state.name for state in LocalRuntime(self.folder).instances("stub")]
 
 
+def hook(stage: Stage, moment: str, script: str) -> None:
+    """Put a shell script where the hook of this moment is looked for."""
+    file = stage.folder / "hooks" / moment
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+
+
 UNASKED = ("quality", "degen", "needle", "speed", "repeat", "degen-long", "parity")

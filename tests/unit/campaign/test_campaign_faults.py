@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -12,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from campaign_stage import UNASKED, Stage
+from campaign_stage import UNASKED, Stage, hook
 from deploy_cli_process import Killable
 
 from shardwright.campaign.evidence import SEAL, digest_of, file_hashes
@@ -44,28 +45,33 @@ def test_a_probe_that_is_declared_not_applicable_is_never_a_pass(stage: Stage, d
     assert outcome.data["reasons"][-1] == "no probe passed"
 
 
-def hook(stage: Stage, moment: str, script: str) -> None:
-    file = stage.folder / "hooks" / moment
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(f"#!/bin/sh\n{script}\n")
-    file.chmod(0o755)
+def documented() -> set[str]:
+    """The variables that docs/campaigns.md promises to a hook."""
+    text = (ROOT / "docs" / "campaigns.md").read_text()
+    return set(re.findall(r"`(DEPLOY_\w+)`", text[text.index("## Lock and hooks") :]))
 
 
-def test_hooks_run_in_their_order_with_facts_and_without_secrets(stage: Stage) -> None:
+def test_hooks_run_in_their_order_with_the_documented_facts_and_without_secrets(stage: Stage) -> None:
     stage.layout(secrets=["VLLM_API_KEY"])
     deploy = Killable(stage.folder, DEPLOY_PYTHON=str(stage.python), VLLM_API_KEY=SECRET)
-    for moment in ("pre-start", "post-ready", "verdict", "pre-stop"):
-        hook(
-            stage, moment, 'echo "$DEPLOY_HOOK $DEPLOY_LAYOUT ${DEPLOY_VERDICT:-none} ${VLLM_API_KEY:-hidden}" >> said'
-        )
-    deploy.ok("up", "stub")
+    evidence, verdict = {"DEPLOY_RUN_DIR"}, {"DEPLOY_VERDICT"}
+    always = documented() - evidence - verdict
+    assert len(always) == 7
+    told = {"pre-start": always, "post-ready": always | evidence, "verdict": documented(), "pre-stop": always}
+    for moment in told:
+        hook(stage, moment, "env > told-$DEPLOY_HOOK && echo $DEPLOY_HOOK >> order")
+    up = deploy.ok("up", "stub", "--json").data
     deploy.ok("stop", "stub")
-    assert (stage.folder / "said").read_text().splitlines() == [
-        "pre-start stub none hidden",
-        "post-ready stub none hidden",
-        "verdict stub PASS hidden",
-        "pre-stop stub none hidden",
-    ]
+    assert (stage.folder / "order").read_text().split() == ["pre-start", "post-ready", "verdict", "pre-stop"]
+    record = json.loads((stage.state / "started" / "stub.json").read_text())
+    for moment, names in told.items():
+        lines = (stage.folder / f"told-{moment}").read_text().splitlines()
+        found = dict(line.split("=", 1) for line in lines if "=" in line)
+        assert found.keys() & documented() == names
+        assert (found["DEPLOY_INSTANCE"], found["DEPLOY_DIGEST"]) == (up["instance"], record["digest"])
+        assert found.get("DEPLOY_RUN_DIR") in (None, up["run"])
+        assert found.get("DEPLOY_VERDICT") in (None, "PASS")
+        assert SECRET not in found.values()
 
 
 @pytest.mark.parametrize("moment", ["pre-start", "post-ready", "verdict"])

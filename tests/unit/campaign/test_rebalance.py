@@ -148,3 +148,13 @@ def test_boots_of_an_engine_with_unwritten_weights_differ(stage: Stage, deploy: 
     outcome = deploy("boots", "stub", "--yes", "--json")
     assert outcome.status == 2, outcome.stdout + outcome.stderr
     assert "each boot agrees with itself" in outcome.data["reasons"][-1]
+
+
+def test_a_second_candidate_takes_the_place_of_one_that_failed(stage: Stage, deploy: Killable) -> None:
+    control = begin(stage, deploy, probes=ASKED)
+    boot(deploy, "--set", "env.STUB_MODE=stale-index")
+    assert judged(deploy).data["verdict"] == "FAIL"
+    boot(deploy, *BIGGER)
+    assert judged(deploy).data["verdict"] == "PASS"
+    deploy.ok("rollback", "stub")
+    assert stage.running() == [control]

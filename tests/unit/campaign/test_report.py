@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 
 from shardwright.campaign.evidence import file_hashes
-from shardwright.campaign.report.markdown import markdown
+from shardwright.campaign.report.markdown import markdown, plain
 from shardwright.campaign.report.page import html_page
 from shardwright.campaign.report.stored import load_run
-from shardwright.probes.speed.report import rows_of
-from tests.report_sample import STORED, speed_rows, write_comparison, write_run
+from tests.report_sample import STORED, write_comparison, write_run
 from tests.unit.helpers import Result
-from tests.unit.probes.test_speed_round import decode, drafted, prefill, stream
 
 Cli = Callable[..., Result]
 
@@ -38,7 +36,7 @@ def page_of(folder: Path) -> str:
 
 
 def section_of(page: str, title: str) -> str:
-    found = re.search(rf"<section><h2>{title}</h2>(.*?)</section>", page, re.DOTALL)
+    found = re.search(rf"<section id=\"[a-z-]+\"><h2>{title}</h2>(.*?)</section>", page, re.DOTALL)
     assert found, f"no section {title}"
     return found[1]
 
@@ -62,7 +60,7 @@ def damaged(folder: Path, target: Path, name: str, content: Any) -> Path:
 def test_the_verdict_and_its_reasons_stand_before_everything_else(run_folder: Path):
     page = page_of(run_folder)
     head = page[page.index("<header") : page.index("</header>")]
-    assert page.index("</header>") < page.index("<section>")
+    assert page.index("</header>") < page.index("<section ")
     assert "✗ FAIL" in words(head)
     for reason in json.loads((run_folder / "verdict.json").read_text())["reasons"]:
         assert reason in words(head)
@@ -73,8 +71,15 @@ def test_every_number_of_the_reports_is_that_of_the_bundle(run_folder: Path):
     for report in json.loads((run_folder / "reports.json").read_text()):
         if report["verdict"] != "SKIP":
             sign = "✓" if report["verdict"] == "PASS" else "✗"
-            counts = f"{report['trials']} {report['failures']} {report['errors']}"
+            counts = f"{report['failures']} of {report['trials']} failed"
             assert f"{report['probe']} {sign} {report['verdict']} {counts}" in text
+
+
+def test_requests_without_an_answer_are_counted_apart_from_failures(tmp_path: Path, run_folder: Path):
+    reports = json.loads((run_folder / "reports.json").read_text())
+    smoke = {**reports[0], "trials": 7, "errors": 2}
+    text = words(section_of(page_of(damaged(run_folder, tmp_path / "x", "reports.json", [smoke])), "Probes"))
+    assert "smoke ✓ PASS 0 of 7 failed, 2 errors " in text
 
 
 def test_a_probe_that_was_not_asked_is_told_apart_from_a_pass_and_from_one_declared_meaningless(run_folder: Path):
@@ -122,19 +127,11 @@ def test_degeneration_shows_rate_bound_and_fisher(run_folder: Path):
     assert "Fisher one-sided p = 0.000392" in text
 
 
-def test_latency_shows_the_quantiles_that_were_measured(run_folder: Path):
-    text = words(section_of(page_of(run_folder), "Latency"))
-    for row in speed_rows():
-        for name in ("ttft_ms", "itl_ms"):
-            if row[f"{name}_p50"] is not None:
-                told = " / ".join(f"{row[f'{name}_{q}']:,.1f}" for q in ("p50", "p95", "p99"))
-                assert f"{told}, n {row[f'{name}_n']}" in text
-
-
 def test_the_needle_map_is_drawn_from_the_trials(run_folder: Path):
     drawn = section_of(page_of(run_folder), "Needles")
-    assert drawn.count(": EXACT</title>") == 25
-    assert drawn.count(": WRONG</title>") == 1
+    assert drawn.count(': EXACT">E</td>') == 25
+    assert drawn.count(': WRONG">W</td>') == 1
+    assert re.findall(r"<caption>(\w+), by depth", drawn) == ["cold", "warm", "concurrent"]
     assert "1 of 26 lost, at most" in words(drawn)
 
 
@@ -221,17 +218,27 @@ def test_a_comparison_shows_its_rows_and_both_arms(ab_folder: Path):
     for row in json.loads((ab_folder / "ab.json").read_text())["rows"]:
         assert " ".join([row["group"], row["metric"], *row["cells"]]) in text
         assert row["reason"] in text
-    for title in ("Probes", "Memory", "Degeneration", "Needles"):
+    for title in ("Memory", "Degeneration", "Needles"):
         section = section_of(page, title)
         assert section.index("<h3>control</h3>") < section.index("<h3>candidate</h3>")
     assert "layers 42,36" in page and "layers 45,33" in page
+    asked = words(section_of(page, "Probes"))
+    assert "degen ✓ PASS 0 of 200 failed ✗ FAIL 11 of 200 failed candidate: 11 of 200 trials" in asked
+    assert "repeat – not asked – not asked an earlier probe fails speed" in asked
+
+
+def test_what_is_the_same_in_both_arms_stands_once_and_says_so(ab_folder: Path):
+    page = page_of(ab_folder)
+    for title, same in (("Patch proof", True), ("Gates", True), ("Partition", False), ("Needles", False)):
+        drawn = section_of(page, title)
+        assert (drawn.count("The same in both arms."), drawn.count("<h3>candidate</h3>")) == (same, not same)
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_forbids_it(run_folder: Path):
     page = page_of(run_folder)
     assert "default-src &#x27;none&#x27;" in page or "default-src 'none'" in page
-    links = re.findall(r'(?:src|href)="([^"]*)"', page)
-    assert set(links) <= {"data:,"}
+    links = set(re.findall(r'(?:src|href)="([^"]*)"', page))
+    assert links - {"data:,"} == {f"#{name}" for name in re.findall(r'<section id="([^"]*)"', page)}
     assert "url(" not in page and "@import" not in page
 
 
@@ -250,14 +257,34 @@ def test_the_command_writes_beside_the_bundle_and_leaves_it_as_it_is(cli: Cli, t
     assert refused.code == 64 and "inside the bundle" in refused.err
 
 
-def test_markdown_prints_the_verdict_and_one_table(cli: Cli, run_folder: Path, ab_folder: Path):
+def test_markdown_of_a_run_says_what_failed_on_what_and_where_the_evidence_lies(cli: Cli, run_folder: Path):
     told = cli("report", str(run_folder), "--markdown").out
-    assert told.startswith("**FAIL**: glm53-tp4pp2 (run, sealed)\n")
-    assert "| degen | FAIL | 11/200 | 8.94 % |" in told
-    assert "| parity | not asked | – | – |" in told
+    assert told.startswith("### ✗ FAIL: glm53-tp4pp2, up\n\n- degen: 11 of 200")
+    assert "|---|---|---:|---:|\n" in told
+    assert "| degen | ✗ FAIL | 11/200 | 8.94 % |" in told
+    assert "\nNot asked: repeat, parity, degen-long.\n" in told and "| parity" not in told
     assert "bottleneck stage 0" in told
-    compared = cli("report", str(ab_folder), "--markdown").out
-    assert "| step\\_ms prose greedy c1 | 41.20 | 40.90 | PASS | within 3 % |" in compared
+    assert "split TP 4, PP 2, layers 45,33; engine 0.30.0 engine:1; patches pp-index-transport\n" in told
+    seal = json.loads((run_folder / "seal.json").read_text())["digest"]
+    assert told.endswith(f"- evidence: run, sealed {seal[:16]}\n")
+
+
+def test_markdown_of_a_comparison_folds_what_decides_nothing(cli: Cli, tmp_path: Path, ab_folder: Path):
+    told = cli("report", str(ab_folder), "--markdown").out
+    assert "| step\\_ms prose greedy c1 | 41.20 | 40.90 | ✓ PASS | within 3 % |" in told
+    decided, reported = told.split("<details><summary>only reported: 1</summary>\n\n|")
+    assert "pool predicted" not in decided and "| pool predicted, tokens | 1,000 | 900 |   |" in reported
+    assert "\n\n</details>\n" in reported
+    assert "- control: " in told and "layers 42,36" in told and "layers 45,33" in told
+    altered = damaged(ab_folder, tmp_path / "x", "manifest.json", json.loads((ab_folder / "manifest.json").read_text()))
+    (altered / "ab.json").write_text((altered / "ab.json").read_text().replace("within 3 %", "within 4 %"))
+    assert "**The files are not those that were sealed" in markdown(load_run(altered))
+
+
+def test_markdown_calls_nobody_and_links_no_issue():
+    assert plain("@all see #12, a_b * ~~x~~ $y$ # 3 a@ b") == (
+        "@<!-- -->all see #<!-- -->12, a\\_b \\* \\~\\~x\\~\\~ \\$y\\$ # 3 a@ b"
+    )
 
 
 def test_what_is_no_run_is_refused_with_the_next_step(cli: Cli, tmp_path: Path):
@@ -294,15 +321,6 @@ def test_bars_of_both_arms_have_one_scale(ab_folder: Path):
     control, candidate = section_of(page_of(ab_folder), "Degeneration").split("<h3>candidate</h3>")
     widest = re.findall(r"Full width: ([^<]*)\.<", control + candidate)
     assert len(widest) == 2 and len(set(widest)) == 1
-
-
-def test_rows_as_the_speed_probe_makes_them_can_be_shown(tmp_path: Path, run_folder: Path):
-    rows = rows_of([decode([stream(0.02, 50), stream(0.03, 50)]), drafted("copy"), prefill()])
-    speed = {"probe": "speed", "verdict": "PASS", "reasons": [], "trials": 3, "failures": 0, "errors": 0, "rows": rows}
-    text = words(section_of(page_of(damaged(run_folder, tmp_path / "x", "reports.json", [speed])), "Latency"))
-    for row in rows:
-        assert f"{row['ttft_ms_p50']:,.1f} / {row['ttft_ms_p95']:,.1f} / {row['ttft_ms_p99']:,.1f}" in text
-    assert "narrative greedy, 2 at once" in text and "prefill of" in text
 
 
 @pytest.mark.parametrize("opens", [True, False])

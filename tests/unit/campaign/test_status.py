@@ -11,12 +11,22 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from campaign_stage import Stage
 from deploy_cli_process import Killable
 
+from shardwright.campaign.instance_cards import named_cards
+from shardwright.campaign.watch import EngineStatus, look
+from shardwright.cli import status as status_verb
+from shardwright.connect.project import open_project
+from shardwright.facts.host import Cards, Gpu
 from shardwright.runtime.local import LocalRuntime
 from tests.deploy_cli import ROOT
+from tests.unit.facts_engine.test_host_cards import H200, Nvml
+from tests.unit.helpers import BASE, request_for
 
 
 def test_a_running_engine_shows_its_own_numbers_and_no_drift(stage: Stage, deploy: Killable) -> None:
@@ -28,9 +38,10 @@ def test_a_running_engine_shows_its_own_numbers_and_no_drift(stage: Stage, deplo
     assert 0 <= row["kv_usage"] <= 1
     assert (row["drift"], row["drifted"]) == ("none", [])
     shown = deploy.ok("status").stdout
-    assert f"{instance}  running  ready  up " in shown
-    assert "running 0  waiting 0  KV use " in shown
-    assert "drift: none" in shown
+    assert f"{instance}  running, ready, up " in shown
+    assert "  requests  0 running, 0 waiting\n" in shown
+    assert "  KV cache  0.0 % used, 0 preemptions\n" in shown
+    assert "  drift     none\n" in shown
 
 
 def test_a_changed_layout_shows_as_drift(stage: Stage, deploy: Killable) -> None:
@@ -61,17 +72,15 @@ def test_an_engine_that_starts_shows_its_phase(stage: Stage, deploy: Killable) -
 
 def test_the_fullest_engine_counts_and_a_restart_begins_anew() -> None:
     from shardwright.campaign.records import StartRecord
-    from shardwright.campaign.watch import _phase, _served
-    from shardwright.runtime.phases import Phase
+    from shardwright.campaign.watch import _served
+    from shardwright.runtime.phases import Phase, phase_of
 
-    class Log:
-        def logs(self, _name: str, *, tail: int) -> list[str]:
-            return [
-                "INFO:     Application startup complete.",
-                "INFO 12-01 00:00:00 [core.py:101] Initializing a V1 LLM engine (v0)",
-            ]
-
-    assert _phase(Log(), "one") is Phase.STARTING  # type: ignore[arg-type]
+    ready, again = (
+        "INFO:     Application startup complete.",
+        "INFO 12-01 00:00:00 [core.py:101] Initializing a V1 LLM engine (v0)",
+    )
+    assert phase_of([ready]) is Phase.API
+    assert phase_of([ready, again]) is Phase.STARTING
     body = 'vllm:kv_cache_usage_perc{engine="0"} 0.75\nvllm:kv_cache_usage_perc{engine="1"} 0.5\n'
     for health, answers, usage in ((200, "yes", 0.75), (503, "unhealthy", None)):
         with answering(health, body) as url:
@@ -114,3 +123,84 @@ def test_watching_prints_a_line_each_time_until_it_is_told_to_end(stage: Stage, 
     watching.send_signal(signal.SIGINT)
     assert watching.wait(10) == 130
     assert [rows[0]["answers"] for rows in rounds] == ["yes", "yes"]
+
+
+def seen_on_two_cards(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> EngineStatus:
+    """The engine of the stage as a host sees it that has two recorded cards, the second of them full."""
+    full = SimpleNamespace(**{**vars(H200), "memory": SimpleNamespace(total=H200.memory.total, free=0)})
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(H200, full))
+    environ = {**os.environ, "DEPLOY_PROJECT": str(stage.folder), "DEPLOY_PYTHON": str(stage.python)}
+    (row,) = look(open_project(environ), "stub", environ)
+    return row
+
+
+def test_the_memory_of_the_cards_that_a_layout_names_is_that_of_its_engine(
+    stage: Stage, deploy: Killable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {"STUB_MODE": "healthy", "CUDA_VISIBLE_DEVICES": "1"}
+    stage.layout(env=environment)
+    deploy.ok("start", "stub")
+    row = seen_on_two_cards(stage, monkeypatch)
+    assert [(card.number, round(card.used_gib, 1), round(card.total_gib, 1)) for card in row.cards] == [
+        (1, 140.4, 140.4)
+    ]
+    assert row.cards_named
+    shown = "\n".join(status_verb._lines([row], "stub"))
+    assert "  GPU 1     140.4 of 140.4 GiB" in shown and "all of this host" not in shown
+    # The layout now names another card; what runs still has the one that it was started with.
+    stage.layout(env=environment | {"CUDA_VISIBLE_DEVICES": "0"})
+    row = seen_on_two_cards(stage, monkeypatch)
+    assert ([card.number for card in row.cards], row.cards_named) == ([0, 1], False)
+    assert "  GPU 0     0.6 of 140.4 GiB (all of this host)\n  GPU 1 " in "\n".join(status_verb._lines([row], "stub"))
+
+
+def test_without_cards_nothing_is_said_of_them(stage: Stage, deploy: Killable, monkeypatch: pytest.MonkeyPatch) -> None:
+    deploy.ok("start", "stub")
+    for cards in (Cards(), Cards(()), Cards((Gpu("Card", "8.0", 80.0),))):
+        monkeypatch.setattr("shardwright.campaign.watch.read_cards", lambda cards=cards: cards)
+        environ = {**os.environ, "DEPLOY_PROJECT": str(stage.folder), "DEPLOY_PYTHON": str(stage.python)}
+        (row,) = look(open_project(environ), None, environ)
+        assert (row.cards, row.cards_named) == ((), False)
+
+
+@pytest.mark.parametrize(
+    ("keys", "cards"),
+    [
+        ("", None),
+        ("container: {gpus: all}\n", None),
+        ("container: {gpus: '2'}\n", (0, 1)),
+        ("container: {gpus: 'device=2,3'}\n", (2, 3)),
+        ("container: {gpus: '\"device=2,3\"'}\n", (2, 3)),
+        ("container: {gpus: 'device=GPU-7f'}\n", None),
+        ("container: {gpus: 'device=4,5,6'}\nenv: {CUDA_VISIBLE_DEVICES: '2,0'}\n", (6, 4)),
+        ("container: {gpus: 'device=4,5'}\nenv: {CUDA_VISIBLE_DEVICES: '0,2'}\n", (4,)),
+        ("container: {gpus: all}\nenv: {CUDA_VISIBLE_DEVICES: '1,3'}\n", (1, 3)),
+        ("container: {gpus: all}\nserve: {device_ids: '1,2'}\n", (1, 2)),
+        ("runtime: local\nengine: {vllm: '0.30.0'}\nenv: {CUDA_VISIBLE_DEVICES: 'GPU-7f'}\n", None),
+    ],
+)
+def test_a_container_chooses_among_the_cards_that_it_was_given(
+    tmp_path: Path, keys: str, cards: tuple[int, ...] | None
+) -> None:
+    base = "\n".join(line for line in BASE.splitlines() if "engine:" not in keys or not line.startswith("engine:"))
+    assert named_cards(request_for(tmp_path, f"{base}\n{keys}").deployment) == cards
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0, "up 0 s"), (59, "up 59 s"), (60, "up 1 min 0 s"), (11_400, "up 3 h 10 min"), (187_200, "up 2 d 4 h")],
+)
+def test_uptime_is_told_in_two_units_at_most(seconds: int, told: str) -> None:
+    assert status_verb._uptime(seconds) == told
+
+
+def test_a_terminal_is_drawn_over_and_a_file_is_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = EngineStatus("one-1", "one", "local", "exited", 3, 2, None, None, None)
+    status_verb._redraw(["head"], [row], None)
+    assert capsys.readouterr().out == "head\none-1  exited, exit code 3\n  restarts  2\n\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    status_verb._redraw(["head"], [row], None)
+    drawn = capsys.readouterr().out
+    assert drawn.startswith("\x1b[Hhead\x1b[K\n") and drawn.endswith("\x1b[J")

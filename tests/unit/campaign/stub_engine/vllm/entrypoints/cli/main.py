@@ -28,11 +28,18 @@ def main() -> None:
         # Memory as this boot found it: another model on each, the same within one.
         found = Scores(skew=time.time_ns() % 1_000_000 + 1)
         server.behaviour_of = lambda _: replace(HEALTHY, scores=lambda *_: found)
+    if mode == "dies-at-long-prompts":
+        server.behaviour_of = lambda _: replace(HEALTHY, refuses=lambda asked: _end_at_once(asked.prompt_tokens > 512))
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     with server.FaultyServer(mode, port=int(arguments["--port"])):
         print("INFO:     Application startup complete.", flush=True)
         ended.wait()
+
+
+def _end_at_once(really: bool) -> None:
+    if really:
+        os._exit(1)
 
 
 main()
