@@ -4,15 +4,16 @@
 
 FLASHINFER is the unpacked folder `flashinfer` of the flashinfer-python wheel (written for 0.6.18). Of its 247 sources
 remain the binding and one instantiation, both cut down to that pair of types, 184 launchers in small files, and 11
-common ones; kernels, headers and flags are FlashInfer's own. Needs nvcc 13 and apache-tvm-ffi, and by `--include` the
-headers of cuBLAS and cuRAND where CUDA's own folder lacks them. A launcher costs 20 to 60 s of one core. What is
-compiled already is kept, so it may be stopped and called again. OUT/fused_moe_90.so is the result.
+common ones; kernels, headers and flags are FlashInfer's own. Needs nvcc 13 (CUDA_HOME, else /usr/local/cuda) and
+apache-tvm-ffi, and by `--include` the headers of cuBLAS and cuRAND where CUDA's own folder lacks them. A launcher costs
+20 to 60 s of one core. What is compiled already is kept, so it may be stopped and called again. OUT/fused_moe_90.so is
+the result. Exit 1 where something is missing or does not compile.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -145,14 +146,28 @@ def compile_one(source: Path, objects: Path, cpp: list[str], cuda: list[str]) ->
     return ""
 
 
+def lacks(flashinfer: Path) -> str:
+    """The first thing that the build needs and does not find; "" where there is none."""
+    if not (flashinfer / "data/csrc" / BINDING).is_file():
+        return f"{flashinfer} is not the unpacked folder `flashinfer` of a flashinfer-python wheel"
+    if not (CUDA / "bin/nvcc").is_file():
+        return f"{CUDA} has no bin/nvcc; set CUDA_HOME"
+    if importlib.util.find_spec("tvm_ffi") is None:
+        return "this Python has no apache-tvm-ffi"
+    return ""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("flashinfer", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--include", type=Path, nargs="*", default=[])
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--per-file", type=int, default=2, help="launchers in one file")
+    parser.add_argument("flashinfer", metavar="FLASHINFER", type=Path, help="unpacked folder of the wheel")
+    parser.add_argument("out", metavar="OUT", type=Path, help="folder for sources, objects and the module")
+    parser.add_argument("--include", metavar="DIR", type=Path, nargs="*", default=[], help="further folders of headers")
+    parser.add_argument("--jobs", metavar="N", type=int, default=os.cpu_count(), help="compilers at a time")
+    parser.add_argument("--per-file", metavar="N", type=int, default=2, help="launchers in one file")
     arguments = parser.parse_args()
+    if missing := lacks(arguments.flashinfer):
+        sys.stderr.write(f"{missing}\n")
+        return 1
     csrc, objects, written = arguments.flashinfer / "data/csrc", arguments.out / "objects", arguments.out / "sources"
     for folder in (objects, written):
         folder.mkdir(parents=True, exist_ok=True)

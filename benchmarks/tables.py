@@ -68,12 +68,16 @@ def split_errors(rows: list[Record]) -> list[str]:
 def flashinfer(record: Record) -> str:
     machine = f"{record['gpu']}, compute capability {record['capability']}, torch {record['torch']}, "
     tactics = record["tactics"]
+    zero = record["tails_zero_after_conversion"]
     left = [f"| {width} | {count} of {tactics['all']} |" for width, count in tactics["accepted"].items()]
     return "\n".join(
         [
             f"{machine}FlashInfer {record['flashinfer']}, module sha256 {record['module_sha256'][:12]}.",
             "",
             *split_errors(record["rows"]),
+            "",
+            f"Faults of the byte audit: {len(record['audit_faults'])}. Ranks whose padding is zero after swap and "
+            f"interleave: {sum(zero)} of {len(zero)}.",
             "",
             "| kernel width | tactics of the second product that FlashInfer's shape filter leaves |",
             "|---|---|",
@@ -89,9 +93,14 @@ def virtual_tp(record: Record) -> str:
     ]
     return "\n".join(
         [
-            f"{record['gpu']}, compute capability {record['capability']}, torch {record['torch']}.",
+            f"{record['gpu']}, compute capability {record['capability']}, driver {record['driver']}, "
+            f"torch {record['torch']}, triton {record['triton']}.",
             "",
             *split_errors(record["moe"]["rows"]),
+            "",
+            "Faults of the byte audit: padded {padded}, stock {stock}, unit-blind {blind}.".format(
+                **record["moe"]["audit_faults"]
+            ),
             "",
             "| attention and output projection | TP3 error | single error | virtual heads contribute exactly zero |",
             "|---|---|---|---|",

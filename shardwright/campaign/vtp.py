@@ -12,9 +12,17 @@ from shardwright.campaign.vtp_checkpoint import read_tensors
 from shardwright.connect.project import Project
 from shardwright.errors import DeployError, UsageError
 from shardwright.facts.gather import locate_model
-from shardwright.facts.virtual_tp import TABLE, VirtualTpFacts, VtpTable, config_of, read_config, read_vtp_table
+from shardwright.facts.virtual_tp import (
+    SIDECAR_KEY,
+    TABLE,
+    VirtualTpFacts,
+    VtpTable,
+    config_of,
+    read_config,
+    read_vtp_table,
+)
 from shardwright.gates.options import value_of
-from shardwright.layout.load import load_layout
+from shardwright.layout.load import find_layout, load_layout
 from shardwright.plan.virtual_sizes import Alignment, alignment_for, model_sizes
 from shardwright.plan.virtual_tp import VirtualPlan, make_plan
 from shardwright.resolve.deployment import Deployment
@@ -38,19 +46,26 @@ class VtpTarget(Struct, frozen=True):
 
 
 def find_target(name: str, tp: int | None, project: Project, environ: Mapping[str, str]) -> VtpTarget:
-    """A checkpoint folder, a bundled model file by name, or a layout; `tp` is optional for a layout only."""
+    """A checkpoint folder, a bundled model file by name, or a layout; a layout and a sidecar bring their own `tp`."""
     directory = Path(name)
     if (directory / "config.json").is_file():
         config = read_config(directory / "config.json", f"{name}/config.json")
-        return VtpTarget(name, name, config, directory, _required(tp), DEFAULT_ATTENTION, DEFAULT_MOE, DEFAULT_VLLM)
-    facts = project.find(f"configs/models/{name}.yaml") if "/" not in name else None
+        return _bare_target(name, name, config, directory, tp)
+    shown = f"configs/models/{name}.yaml"
+    facts = project.find(shown) if "/" not in name else None
     if facts is not None:
-        shown = f"configs/models/{name}.yaml"
-        config = read_config(facts, shown)
-        return VtpTarget(name, shown, config, None, _required(tp), DEFAULT_ATTENTION, DEFAULT_MOE, DEFAULT_VLLM)
-    if directory.is_dir():
-        raise UsageError(f"{name} has no config.json", fix="name a checkpoint folder, a model or a layout")
+        return _bare_target(name, shown, read_config(facts, shown), None, tp)
     return _layout_target(name, tp, project, environ)
+
+
+def find_sidecar(name: str, tp: int | None, project: Project, environ: Mapping[str, str]) -> tuple[Path, int | None]:
+    """The model folder to check, and the TP that it must be for: a folder by path, or that of a layout by name."""
+    if Path(name).is_dir():
+        return Path(name), tp
+    found = find_target(name, tp, project, environ)
+    if found.directory is None:
+        raise UsageError(f"the model folder of {name} is not on this host", fix="name its folder")
+    return found.directory, found.tp
 
 
 def plan_for(target: VtpTarget, project: Project) -> VirtualPlan:
@@ -79,7 +94,20 @@ def load_table(project: Project) -> VtpTable:
     return read_vtp_table(file)
 
 
+def _bare_target(name: str, shown: str, config: Mapping[str, Any], directory: Path | None, tp: int | None) -> VtpTarget:
+    entry = config.get(SIDECAR_KEY)
+    size = entry.get("tp_size") if tp is None and isinstance(entry, Mapping) else tp
+    if not isinstance(size, int):
+        raise UsageError("a checkpoint needs --tp N", fix="add --tp 3")
+    return VtpTarget(name, shown, config, directory, size, DEFAULT_ATTENTION, DEFAULT_MOE, DEFAULT_VLLM)
+
+
 def _layout_target(name: str, tp: int | None, project: Project, environ: Mapping[str, str]) -> VtpTarget:
+    try:
+        find_layout(name, project)
+    except UsageError as error:
+        text = "is no folder of a checkpoint, no model of configs/models and no layout"
+        raise UsageError(f"{name} {'has no config.json' if Path(name).is_dir() else text}", fix=error.fix) from None
     layout, _ = load_layout(name, project, environ, ())
     path = locate_model(layout.model.path, project)
     attention, moe = layout.serve.get("attention_backend"), layout.serve.get("moe_backend")
@@ -102,9 +130,3 @@ def _layout_target(name: str, tp: int | None, project: Project, environ: Mapping
         str(moe or ("cpu" if on_cpu else DEFAULT_MOE)),
         layout.engine.vllm,
     )
-
-
-def _required(tp: int | None) -> int:
-    if tp is None:
-        raise UsageError("a checkpoint needs --tp N", fix="add --tp 3")
-    return tp

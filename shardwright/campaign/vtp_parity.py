@@ -59,8 +59,9 @@ def read_recording(file: Path) -> Recording:
     try:
         return msgspec.json.decode(file.read_bytes(), type=Recording)
     except (OSError, msgspec.DecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise DeployError(
-            f"{file} is not a recording: {error}", fix="deploy vtp qualify LAYOUT --record FILE on the other TP"
+            f"{file} is not a recording: {reason}", fix="deploy vtp qualify LAYOUT --record FILE on the other TP"
         ) from None
 
 
@@ -79,10 +80,12 @@ def compare(reference: Recording, got: Recording, tolerance: float) -> tuple[lis
         if shared < wanted:
             faults.append(f"prompt {number}: only {shared} of the first {wanted} tokens agree")
         pairs = zip(one.logprobs[:shared], other.logprobs[:shared], strict=True)
-        difference = max((abs(a - b) for a, b in pairs), default=0.0)
-        largest = max(largest, difference)
-        if difference > tolerance:
-            faults.append(f"prompt {number}: a logprob differs by {difference:.3f}, more than {tolerance:g}")
+        differences = [abs(a - b) for a, b in pairs]
+        largest = max([largest, *differences])
+        # Not `>`: NaN is more than any tolerance.
+        worst = next((difference for difference in differences if not difference <= tolerance), None)
+        if worst is not None:
+            faults.append(f"prompt {number}: a logprob differs by {worst:.3f}, more than {tolerance:g}")
     return faults, f"shortest shared prefix {shortest} tokens, largest logprob difference {largest:.4f}"
 
 

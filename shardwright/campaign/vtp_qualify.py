@@ -31,6 +31,14 @@ from shardwright.probes.wire import Endpoint
 from shardwright.resolve.deployment import Deployment
 
 PATCH = "virtual-tp"
+Connect = Callable[[], tuple[Endpoint, str]]
+"""Finds the running server and its model, once everything that needs neither is in order."""
+_NEXT = {
+    "parity": " --rung parity --against FILE; FILE: --record FILE on a layout with a TP that divides",
+    "graph-replay": " --rung graph-replay",
+    "mtp": " --rung mtp --against FILE, with MTP on; FILE: --record FILE with MTP off",
+    "speed": " --rung speed",
+}
 
 
 class Climb(Struct, frozen=True):
@@ -80,7 +88,7 @@ def climb_unattended(climb: Climb, python: str | None, on_try: Callable[[str], N
             return
 
 
-def try_parity(climb: Climb, endpoint: Endpoint, model: str, reference: Path, tolerance: float) -> bool:
+def try_parity(climb: Climb, connect: Connect, reference: Path, tolerance: float) -> bool:
     """Compare the running server with a recording of another TP. MTP must be off on both."""
     require_below(climb.standings(), "parity")
     recorded = vtp_parity.read_recording(reference)
@@ -91,19 +99,21 @@ def try_parity(climb: Climb, endpoint: Endpoint, model: str, reference: Path, to
     if not _divides(climb.plan, recorded.tp):
         text = f"the recording is of TP={recorded.tp}, which does not divide the model either"
         raise UsageError(text, fix="record on a TP that divides, such as 2")
-    faults, numbers = vtp_parity.compare(recorded, _recording(climb, endpoint, model), tolerance)
+    faults, numbers = vtp_parity.compare(recorded, _recording(climb, *connect()), tolerance)
     return _keep(climb, "parity", hardware_of(climb.deployment), faults, f"against TP={recorded.tp}: {numbers}")
 
 
-def try_replay(climb: Climb, endpoint: Endpoint, model: str) -> bool:
+def try_replay(climb: Climb, connect: Connect) -> bool:
     require_below(climb.standings(), "graph-replay")
+    if climb.deployment.speculation.active:
+        raise UsageError("graph replay is shown with MTP off", fix="SPEC_METHOD=none")
     if any(argument.tokens[0] == "--enforce-eager" for argument in climb.deployment.engine_args):
         raise UsageError("the layout runs eager: there is no graph to replay", fix="remove serve.enforce_eager")
-    faults, numbers = vtp_parity.repeats_agree(endpoint, model)
+    faults, numbers = vtp_parity.repeats_agree(*connect())
     return _keep(climb, "graph-replay", hardware_of(climb.deployment), faults, numbers)
 
 
-def try_mtp(climb: Climb, endpoint: Endpoint, model: str, reference: Path) -> bool:
+def try_mtp(climb: Climb, connect: Connect, reference: Path) -> bool:
     """The final tokens with MTP against a recording of the same TP without it, and drafts accepted meanwhile."""
     require_below(climb.standings(), "mtp")
     recorded = vtp_parity.read_recording(reference)
@@ -111,6 +121,7 @@ def try_mtp(climb: Climb, endpoint: Endpoint, model: str, reference: Path) -> bo
         raise UsageError("the layout has MTP off", fix="SPEC_METHOD=mtp, with two draft tokens")
     if recorded.speculative != "none" or recorded.tp != climb.plan.tp:
         raise UsageError(f"the recording must be of TP={climb.plan.tp} with MTP off", fix="record it before MTP is on")
+    endpoint, model = connect()
     before = vtp_parity.count_drafts(endpoint)
     got = _recording(climb, endpoint, model)
     drafts = vtp_parity.count_drafts(endpoint).since(before)
@@ -118,9 +129,9 @@ def try_mtp(climb: Climb, endpoint: Endpoint, model: str, reference: Path) -> bo
     return _keep(climb, "mtp", hardware_of(climb.deployment), faults, numbers)
 
 
-def try_speed(climb: Climb, endpoint: Endpoint, model: str) -> bool:
+def try_speed(climb: Climb, connect: Connect) -> bool:
     require_below(climb.standings(), "speed")
-    rate = vtp_parity.tokens_per_second(endpoint, model)
+    rate = vtp_parity.tokens_per_second(*connect())
     return _keep(climb, "speed", hardware_of(climb.deployment), [], f"{rate:.1f} tokens/s, one stream")
 
 
@@ -132,6 +143,12 @@ def save_recording(deployment: Deployment, endpoint: Endpoint, model: str, file:
     )
     vtp_parity.write_recording(file, made)
     return made
+
+
+def next_step(climb: Climb, found: tuple[Standing, ...]) -> str:
+    """The command that tries the lowest rung that is not green; "" where all are."""
+    rung = next((standing.rung.name for standing in found if standing.state != "green"), None)
+    return "" if rung is None else f"deploy vtp qualify {climb.deployment.name}{_NEXT.get(rung, '')}"
 
 
 def complete(found: tuple[Standing, ...]) -> bool:

@@ -79,7 +79,7 @@ def check_sidecar(directory: Path, tp: int | None) -> tuple[Sidecar, list[str]]:
     entry = config.get(SIDECAR_KEY)
     if not isinstance(entry, Mapping) or not isinstance(entry.get("axes"), Mapping):
         raise DeployError(
-            f"{directory} is not a sidecar: its config.json has no {SIDECAR_KEY}",
+            f"{directory} is not a sidecar: its {CONFIG} has no {SIDECAR_KEY}",
             fix="deploy vtp sidecar MODEL --tp N --out DIR",
         )
     checkpoint = Path(str(entry.get("checkpoint", "")))

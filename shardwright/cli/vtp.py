@@ -48,7 +48,7 @@ def plan(target: str, tp: int | None, as_json: bool) -> None:
 @click.argument("target", metavar="MODEL|LAYOUT|SIDECAR")
 @click.option("--tp", type=int, help="Tensor parallel size, 2 to 24; a layout brings its own.")
 @click.option("--out", type=click.Path(file_okay=False), help="Write the sidecar into this folder.")
-@click.option("--check", "check_only", is_flag=True, help="Check the sidecar in this folder; write nothing.")
+@click.option("--check", "check_only", is_flag=True, help="Check this sidecar, or the layout's; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def sidecar(ctx: click.Context, target: str, tp: int | None, out: str | None, check_only: bool, as_json: bool) -> None:
@@ -59,17 +59,17 @@ def sidecar(ctx: click.Context, target: str, tp: int | None, out: str | None, ch
     """
     from msgspec.structs import asdict
 
-    from shardwright.campaign.vtp import find_target, plan_for
+    from shardwright.campaign.vtp import find_sidecar, find_target, plan_for
     from shardwright.campaign.vtp_sidecar import check_sidecar, write_sidecar
 
+    project = open_project(os.environ)
     if check_only:
         if out is not None:
             raise UsageError("--check and --out exclude each other")
-        made, problems = check_sidecar(Path(target), tp)
+        made, problems = check_sidecar(*find_sidecar(target, tp, project, os.environ))
     else:
         if out is None:
             raise UsageError("--out DIR is missing", fix="name the folder that the engine will be given as its model")
-        project = open_project(os.environ)
         found = find_target(target, tp, project, os.environ)
         if found.directory is None:
             raise UsageError(f"the checkpoint of {target} is not on this host", fix="name its folder")
@@ -122,17 +122,24 @@ def qualify(
     """
     from shardwright.campaign import vtp_qualify as climbing
 
+    if record is not None and (rung or against):
+        raise UsageError("--record excludes --rung and --against", fix="record first, then try the rung")
+    if against is not None and rung not in ("parity", "mtp"):
+        raise UsageError("--against FILE is read by --rung parity and --rung mtp only", fix="name the rung")
+
+    def connect() -> tuple[Endpoint, str]:
+        return _server(target_server(layout, sets, base_url, api_key_env))
+
     request = load(layout, sets)
     if record is not None:
-        target = target_server(layout, sets, base_url, api_key_env)
-        made = climbing.save_recording(request.deployment, *_server(target), Path(record))
+        made = climbing.save_recording(request.deployment, *connect(), Path(record))
         click.echo(f"{record}: {len(made.answers)} greedy answers of {made.layout} at TP={made.tp}")
         return
     climb = climbing.open_climb(request)
     if rung is None:
         climbing.climb_unattended(climb, python, lambda name: click.echo(f"trying {name}", err=True))
     else:
-        _try(climbing, climb, rung, against, tolerance, target_server(layout, sets, base_url, api_key_env))
+        _try(climbing, climb, rung, against, tolerance, connect)
     standings = climb.standings()
     if as_json:
         rows = [
@@ -152,24 +159,25 @@ def qualify(
             click.echo(f"{state} {row.rung.name:<18} {row.rung.claim}")
             if row.where or row.detail:
                 click.echo(f"{'':<25} {row.where}: {row.detail}")
+        if step := climbing.next_step(climb, standings):
+            click.echo(f"next: {step}")
     if any(row.state == "red" for row in standings):
         ctx.exit(ExitCode.DRIFT)
     if not climbing.complete(standings):
         ctx.exit(ExitCode.INCONCLUSIVE)
 
 
-def _try(climbing: Any, climb: Any, rung: str, against: str | None, tolerance: float, target: Target) -> None:
-    endpoint, model = _server(target)
+def _try(climbing: Any, climb: Any, rung: str, against: str | None, tolerance: float, connect: Any) -> None:
     if rung in ("parity", "mtp") and against is None:
         raise UsageError(f"--rung {rung} needs --against FILE", fix="record one first: --record FILE")
     if rung == "parity":
-        climbing.try_parity(climb, endpoint, model, Path(str(against)), tolerance)
+        climbing.try_parity(climb, connect, Path(str(against)), tolerance)
     elif rung == "graph-replay":
-        climbing.try_replay(climb, endpoint, model)
+        climbing.try_replay(climb, connect)
     elif rung == "mtp":
-        climbing.try_mtp(climb, endpoint, model, Path(str(against)))
+        climbing.try_mtp(climb, connect, Path(str(against)))
     else:
-        climbing.try_speed(climb, endpoint, model)
+        climbing.try_speed(climb, connect)
 
 
 def _server(target: Target) -> tuple[Endpoint, str]:

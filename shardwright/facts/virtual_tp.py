@@ -136,7 +136,8 @@ def read_config(file: Path, shown: str) -> Mapping[str, Any]:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DeployError(f"{shown} cannot be read: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise DeployError(f"{shown} cannot be read: {reason}", fix="name the folder of a checkpoint") from None
     if file.suffix == ".yaml":
         data = load_yaml(text, shown).data
         config = data.get("config") if isinstance(data, Mapping) else None

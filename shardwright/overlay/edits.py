@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -174,13 +175,17 @@ def _range(section: Section) -> str:
 
 
 def _refuse_overlap(section: Section, places: tuple[Place, ...]) -> None:
-    # Two ranges that overlap do so at a bound that one of them names, or at the patch release after it.
-    bounds = [parse_version(text) for place in places for text in _VERSION_IN_RANGE.findall(place.vllm)]
-    for major, minor, patch in [(0, 0, 0), *bounds, *((a, b, c + 1) for a, b, c in bounds)]:
-        version = f"{major}.{minor}.{patch}"
+    for version in turning_points(place.vllm for place in places):
         admitted = [place.vllm for place in places if version_in(version, place.vllm)]
         if len(admitted) > 1:
             raise section.error("variants", f"both {admitted[0]!r} and {admitted[1]!r} admit vLLM {version}")
+
+
+def turning_points(ranges: Iterable[str]) -> list[str]:
+    """The versions, rising, at which some of the ranges can begin or end: each bound, and the release after it."""
+    bounds = [parse_version(text) for range_ in ranges for text in _VERSION_IN_RANGE.findall(range_)]
+    points = sorted({(0, 0, 0), *bounds, *((major, minor, patch + 1) for major, minor, patch in bounds)})
+    return [".".join(map(str, point)) for point in points]
 
 
 def _read_body(section: Section, directory: Path, name: str) -> str:

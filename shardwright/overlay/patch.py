@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from shardwright.connect.decode import Section
 from shardwright.connect.strict_yaml import load_yaml
 from shardwright.errors import DeployError, UsageError
 from shardwright.facts.versions import version_in
-from shardwright.overlay.edits import PLATFORMS, Edit, EditSpec, Op, decode_edit, read_text
+from shardwright.overlay.edits import PLATFORMS, Edit, EditSpec, Op, decode_edit, read_text, turning_points
 
 __all__ = ["PATCH_FILE", "PLATFORMS", "Edit", "Op", "Patch", "PlanEffects", "Reach", "Upstream", "read_patch"]
 
@@ -82,8 +83,15 @@ class Patch(Struct, frozen=True):
         return all(edit.place_for(vllm_version) is not None for edit in self.edits)
 
     def ranges(self) -> tuple[str, ...]:
-        """The version ranges that its edits are written for, each once."""
-        return tuple(dict.fromkeys(place.vllm for edit in self.edits for place in edit.places))
+        """The version ranges in which every edit has a place."""
+        points = turning_points(place.vllm for edit in self.edits for place in edit.places)
+        found: list[str] = []
+        for supported, run in groupby(zip(points, [*points[1:], ""], strict=True), lambda pair: self.supports(pair[0])):
+            if supported:
+                spans = list(run)
+                begin, end = (version.removesuffix(".0") for version in (spans[0][0], spans[-1][1]))
+                found.append(f">={begin},<{end}" if end else f">={begin}")
+        return tuple(found)
 
     def edits_for(self, vllm_version: str) -> tuple[Edit, ...]:
         """The edits that one engine version needs, placed. DeployError when the patch was not written for it."""

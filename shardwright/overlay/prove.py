@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardwright.connect.trees import PACKAGE
-from shardwright.overlay.edits import ADDITIVE_PACKAGE, Edit
+from shardwright.overlay.edits import Edit
 from shardwright.overlay.lock import Lock
 from shardwright.overlay.patch import Patch
 from shardwright.overlay.verdicts import Verdict
@@ -111,7 +111,7 @@ def bytes_rung(
 def import_rung(lock: Lock, root: str, seen: Mapping[str, Mapping[str, Any]], layout: str) -> Iterator[ProofRow]:
     """Whether each module, imported by the engine's interpreter, is the overlay's and says so itself."""
     for module, found in seen.items():
-        relative = _relative(module)
+        relative = _relative(module, lock)
         expected = f"{root}/{relative}"
         verdict, message, fix = Verdict.OK, f"imports {expected}", ""
         if found.get("error"):
@@ -277,6 +277,7 @@ def _patches_of(lock: Lock, relative: str) -> str:
     return ", ".join(patch.id for patch in lock.patches)
 
 
-def _relative(module: str) -> str:
+def _relative(module: str, lock: Lock) -> str:
     relative = module.removeprefix(f"{PACKAGE}.").replace(".", "/")
-    return f"{relative}/__init__.py" if relative == ADDITIVE_PACKAGE else f"{relative}.py"
+    package = f"{relative}/__init__.py"
+    return package if package in lock.results() else f"{relative}.py"

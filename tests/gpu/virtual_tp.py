@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -147,6 +149,11 @@ def faults_of(found: dict) -> list[str]:
     return faults
 
 
+def driver() -> str:
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="write the JSON here too")
@@ -163,10 +170,10 @@ def main() -> int:
     numerics = load("numerics", PATCH / "checks/numerics.py")
     fragment = numerics.load_fragment(PATCH / "virtual_tp.pyfrag")
     started = time.time()
-    found: dict = {"torch": torch.__version__, "device": arguments.device}
+    found: dict = {"torch": torch.__version__, "triton": version("triton"), "device": arguments.device}
     if arguments.device == "cuda":
         major, minor = torch.cuda.get_device_capability()
-        found |= {"gpu": torch.cuda.get_device_name(), "capability": f"{major}.{minor}"}
+        found |= {"gpu": torch.cuda.get_device_name(), "capability": f"{major}.{minor}", "driver": driver()}
     hidden = arguments.hidden or plan["sizes"]["hidden"]
     found["moe"] = check_moe(fragment, numerics, moe, plan, arguments.device, arguments.experts, hidden)
     found["attention"] = numerics.check_attention(fragment, plan, arguments.device)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from tests.vllm.vtp_harness import (
     HARNESS,
     PATCH,
     Engine,
+    Project,
     build,
     triton_site,
     write_checkpoint,
@@ -147,6 +150,49 @@ def test_a_tp2_engine_refuses_a_tp3_folder(engine: Engine, sidecar: Path):
     status, log = engine.run("wrong-tp", sidecar, 2)
     assert status != 0
     assert "virtual-tp: this model folder was written for TP=3, but the engine runs TP=2" in log
+
+
+@pytest.fixture(scope="module")
+def served(sidecar: Path, triton: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """TP=3 on the sidecar, started by the command."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    project = Project(tmp_path_factory.mktemp("served"), sidecar, 3, triton, port)
+    try:
+        for words in (("patch", "build"), ("start",), ("wait",)):
+            done = project.deploy(*words, "demo")
+            assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
+        yield project
+    finally:
+        project.deploy("stop", "demo")
+
+
+def hits(project: Project) -> tuple[int, list[dict[str, str]]]:
+    """What `deploy patch prove` ends with, and what it says of the log lines of virtual-tp."""
+    done = project.deploy("patch", "prove", "demo", "--json")
+    rows = json.loads(done.stdout)["rows"]
+    return done.returncode, [row for row in rows if row["rung"] == "hits" and row["patch"] == PATCH.name]
+
+
+def test_prove_says_yes_of_an_engine_whose_ranks_all_audited(served: Project):
+    status, rows = hits(served)
+    assert status == 0
+    assert [row["verdict"] for row in rows] == ["OK", "OK"]
+
+
+def test_prove_says_no_where_the_audit_line_of_one_rank_is_absent(served: Project):
+    lines = served.log.read_text().splitlines(keepends=True)
+    silent = [line for line in lines if "virtual-tp audit" not in line or "tp_rank=1 " not in line]
+    assert len(silent) == len(lines) - 1
+    served.log.write_text("".join(silent))
+    try:
+        status, rows = hits(served)
+    finally:
+        served.log.write_text("".join(lines))
+    assert status == 1
+    assert [row["verdict"] for row in rows] == ["NOT_LIVE", "OK"]
+    assert rows[0]["message"].endswith("of TP rank 1")
 
 
 def draft(model: Path, tp: int, overrides: dict[str, int] | None = None) -> dict[str, Any]:

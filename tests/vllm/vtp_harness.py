@@ -26,6 +26,17 @@ PATCH = ROOT / "patches/virtual-tp"
 HARNESS = Path(__file__).parent / "vtp"
 CPU_PATCH = HARNESS / "dsv4-cpu"
 TRITON = "3.9.0"
+SETTINGS = {
+    "TRITON_INTERPRET": "1",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_HOST_IP": "127.0.0.1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+}
 
 
 def triton_site() -> Path:
@@ -60,15 +71,7 @@ class Engine:
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("VLLM_")},
             "PYTHONPATH": f"{farm}:{triton}",
-            "TRITON_INTERPRET": "1",
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "VLLM_HOST_IP": "127.0.0.1",
-            "VLLM_NO_USAGE_STATS": "1",
-            "DO_NOT_TRACK": "1",
-            "TORCHDYNAMO_DISABLE": "1",
+            **SETTINGS,
         }
 
     def run(self, name: str, model: Path, tp: int, *method: str) -> tuple[int, str]:
@@ -100,6 +103,49 @@ class Engine:
         import torch
 
         return torch.load(self.scratch / f"{name}.parameters" / f"rank{rank}.pt")
+
+
+class Project:
+    """A project with one layout, `demo`, whose engine the command itself starts, proves and stops."""
+
+    def __init__(self, root: Path, model: Path, tp: int, triton: Path, port: int) -> None:
+        self.root = root
+        layout = {
+            "schema": "shardwright/v1",
+            "name": "demo",
+            "runtime": "local",
+            "model": {"path": str(model)},
+            "engine": {"vllm": "0.30.0", "platform": "cpu", "python": sys.executable},
+            "parallel": {"tensor": tp, "pipeline": 1},
+            "serve": {
+                "dtype": "bfloat16",
+                "enforce_eager": True,
+                "max_model_len": 1024,
+                "max_num_seqs": 4,
+                "max_num_batched_tokens": 1024,
+                "kv_cache_dtype": "fp8",
+                "enable_prefix_caching": False,
+                "distributed_executor_backend": "mp",
+            },
+            "env": {**SETTINGS, "PYTHONPATH": str(triton)},
+            "container": {"publish": f"127.0.0.1:{port}:8000"},
+            "patches": [PATCH.name, CPU_PATCH.name],
+        }
+        shutil.copytree(CPU_PATCH, root / "patches" / CPU_PATCH.name)
+        file = root / "configs/layouts/demo.yaml"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(layout))
+
+    def deploy(self, *words: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "DEPLOY_PROJECT": str(self.root)}
+        command = [sys.executable, str(ROOT / "deploy.py"), *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+
+    @property
+    def log(self) -> Path:
+        """The log of the engine that was started."""
+        (found,) = (self.root / ".deploy/local").glob("demo-*/engine.log")
+        return found
 
 
 def build(destination: Path, *patches: Path) -> Path:

@@ -71,6 +71,18 @@ def test_imports_hold_only_for_the_mounted_file_and_its_own_code(lock: Lock) -> 
     assert imports(lock, error="ImportError: x") == "BREAKS_IMPORT"
 
 
+def test_a_package_is_imported_from_its_init_file(make_patch: MakePatch, tmp_path: Path) -> None:
+    tree = MemoryTree({"tools/__init__.py": b"READY = True\n"})
+    patch = make_patch(edit(module="vllm.tools.__init__", symbol=None, find="READY = True"), body="EXTRA = 1\n")
+    lock = build_overlay([patch], "0.30.0", tree, tmp_path / "overlay")
+    verdicts = {}
+    for file in ("/site/vllm/tools/__init__.py", "/site/vllm/tools.py"):
+        found = {"file": file, "series": lock.series, "error": ""}
+        (row,) = import_rung(lock, "/site/vllm", {"vllm.tools": found}, "demo")
+        verdicts[file] = (row.verdict, row.patch)
+    assert list(verdicts.values()) == [("OK", "demo"), ("NOT_LIVE", "demo")]
+
+
 def test_what_only_a_draft_runs_is_not_asked_for_where_none_is_served(make_patch: MakePatch) -> None:
     patch = make_patch(edit())
     edits = patch.edits_for("0.30.0")

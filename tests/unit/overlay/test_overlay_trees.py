@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docker.errors import DockerException, ImageNotFound, NotFound
+from docker.errors import APIError, ImageNotFound, NotFound
 
 from shardwright.connect.trees import ImageTree, InstalledTree, SourceTree, WheelTree
 from shardwright.errors import DeployError
@@ -127,6 +127,13 @@ def test_what_is_not_a_wheel_is_refused(tmp_path: Path) -> None:
         WheelTree(tmp_path / "gone.whl")
     with pytest.raises(DeployError, match="has no RECORD"):
         WheelTree(wheel(tmp_path / "bare.whl", record=None))
+
+
+def test_a_wheel_with_a_damaged_file_is_one_clear_line(tmp_path: Path) -> None:
+    path = wheel(tmp_path / "a.whl", record=b"vllm/_version.py,sha256=damaged,1\n")
+    path.write_bytes(path.read_bytes().replace(b"damaged", b"DAMAGED"))
+    with pytest.raises(DeployError, match=r"a\.whl is damaged: .*RECORD"):
+        WheelTree(path)
 
 
 class FakeContainer:
@@ -247,10 +254,10 @@ def test_an_image_without_an_engine_is_refused_and_leaves_no_container(
 
 def test_an_engine_that_fails_is_one_clear_line(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_args: Any, **_settings: Any) -> None:
-        raise DockerException("first\nno space left on device")
+        raise APIError("first", explanation="write /x: no space left on device")
 
     monkeypatch.setattr(engine, "create", fail)
-    with pytest.raises(DeployError, match="no space left on device"):
+    with pytest.raises(DeployError, match="the disk of the Docker engine is full"):
         ImageTree("engine:1", client=engine)
 
 

@@ -6,10 +6,13 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardwright.campaign.vtp_checkpoint import tensor_kind
 from shardwright.campaign.vtp_checks import plan_document
 from shardwright.overlay.patch import read_patch
+from shardwright.plan.storage_units import split_units
 from tests.unit.helpers import ROOT
 from tests.unit.vtp.vtp_samples import FLASH, fragment, plan
 
@@ -62,6 +65,33 @@ def test_padding_is_zero_bytes_in_every_type(dtype: str):
     assert padded.shape == (66, 4) and padded.dtype == tensor.dtype
     assert torch.equal(padded[:64].view(torch.uint8), tensor.view(torch.uint8))
     assert not padded[64:].contiguous().view(torch.uint8).any()
+
+
+@st.composite
+def padded_axes(draw: st.DrawFn) -> tuple[int, int, int, int]:
+    """A TP, an axis and its padded size in whole groups of elements, and the elements per storage unit."""
+    tp, per_unit = draw(st.integers(2, 24)), draw(st.sampled_from([1, 2, 32, 128]))
+    original = draw(st.integers(1, 60))
+    local = draw(st.integers(-(-original // tp), original))
+    return tp, original * per_unit, local * tp * per_unit, per_unit
+
+
+@given(padded_axes(), st.integers(0, 1))
+def test_the_engines_own_rule_cuts_a_padded_tensor_where_the_plan_says(case: tuple[int, int, int, int], dim: int):
+    tp, original, virtual, per_unit = case
+    units = original // per_unit
+    tensor = (torch.arange(units * 3, dtype=torch.int64) % 255 + 1).to(torch.uint8).view(units, 3)
+    tensor = tensor.movedim(0, dim).contiguous()
+    padded = virtual_tp.pad_tensor(tensor, dim, original, virtual)
+    share = padded.shape[dim] // tp
+    real = []
+    for shard in split_units(units, original, virtual, tp):
+        part = padded.narrow(dim, shard.rank * share, share)
+        real.append(part.narrow(dim, 0, shard.stop - shard.start))
+        assert not part.narrow(dim, shard.stop - shard.start, shard.zero_tail).any()
+        record = virtual_tp.rank_record(tensor, dim, share, shard.rank, False)
+        assert (record.units, record.sums[0]) == (shard.stop - shard.start, int(part.sum(dtype=torch.int64)))
+    assert torch.equal(torch.cat(real, dim), tensor), "no unit is lost or read twice"
 
 
 def test_a_ratio_that_is_not_whole_is_refused():

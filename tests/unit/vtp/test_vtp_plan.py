@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from shardwright.campaign.vtp_report import plan_lines
 from shardwright.errors import DeployError, UsageError
+from shardwright.plan.storage_units import rank_bytes, reassembled
 from tests.unit.helpers import Result
 from tests.unit.vtp.vtp_samples import FLASH, PRO, plan, small_checkpoint, small_tensors, write_safetensors
 
@@ -91,6 +93,11 @@ def test_every_size_from_2_to_24_splits_exactly(config: dict, tp: int):
     for shard in made.shards:
         assert shard.ranks[0].start == 0
         assert all(one.stop == other.start for one, other in zip(shard.ranks, shard.ranks[1:], strict=False))
+        assert len({rank.buffer for rank in shard.ranks}) == 1, "every rank builds the same buffers"
+        source = bytes(unit % 255 + 1 for unit in range(shard.ranks[-1].stop))
+        buffers = [rank_bytes(source, rank, 1) for rank in shard.ranks]
+        assert reassembled(buffers, shard.ranks, 1) == source
+        assert sum(map(len, buffers)) - sum(buffer.count(0) for buffer in buffers) == len(source)
 
 
 @pytest.mark.parametrize("tp", range(2, 25))
@@ -103,8 +110,45 @@ def test_the_engine_pads_shared_experts_to_the_same_width(tp: int):
 
 def test_the_ratio_that_is_not_whole_is_named(cli: Callable[..., Result]):
     out = cli("vtp", "plan", "deepseek-v4-flash", "--tp", "3").out
-    assert "shared_experts.w13.scale by the ratio of routed_intermediate: 16 -> 16.5 scale blocks" in out
+    assert "not whole by routed_intermediate's ratio; the engine pads these by their own:" in out
+    assert "shared_experts.w13.scale: 16 -> 16.5 scale blocks" in out
     assert "every rank holds real heads and real expert rows" in out
+
+
+def test_a_ratio_that_the_padding_needs_is_said_to_stop_this_tp():
+    out = "\n".join(plan_lines(plan({**FLASH, "expert_dtype": "fp8"}, 3)))
+    assert "not whole by routed_intermediate's ratio; this TP cannot pad these:\n  experts.w13.scale: 16 -> 16.5" in out
+
+
+def test_the_text_shows_the_cuts_as_the_audit_wrote_them(cli: Callable[..., Result]):
+    rows = [line.split() for line in cli("vtp", "plan", "deepseek-v4-flash", "--tp", "3").out.splitlines()]
+    assert ["routed_intermediate", "2048", "2112", "704", "768"] in rows
+    assert ["experts.w13.weight", "rows", "2048", "0/704/1408", "64/64/128"] in rows
+    assert ["experts.w2.weight", "packed", "bytes", "1024", "0/352/704", "32/32/64"] in rows
+    assert ["experts.w2.scale", "E8M0", "groups", "64", "0/22/44", "2/2/4"] in rows
+
+
+def test_many_ranks_alike_are_counted():
+    rows = [line.split() for line in plan_lines(plan(FLASH, 24))]
+    assert ["attn.wq_b.weight", "rows", "32768", "0/4096/..", "0", "x8/4096", "x16"] in rows
+    assert ["experts.w2.scale", "E8M0", "groups", "64", "0/3/..", "1", "x21/3/4/4"] in rows
+    assert ["ranks", "without", "a", "real", "attention", "head:", "8", "to", "23"] in rows
+    assert ["ranks", "without", "a", "real", "attention", "head:", "4"] in [
+        line.split() for line in plan_lines(plan(FLASH, 5))
+    ]
+
+
+@pytest.mark.parametrize("config", [FLASH, PRO], ids=["flash", "pro"])
+@pytest.mark.parametrize("tp", range(2, 25))
+def test_the_text_fits_a_terminal_of_80_columns(config: dict, tp: int):
+    assert max(map(len, plan_lines(plan(config, tp)))) <= 80
+
+
+def test_the_sum_of_memory_says_what_it_lacks(cli: Callable[..., Result], tmp_path: Path):
+    bare = cli("vtp", "plan", "deepseek-v4-flash", "--tp", "3").out
+    assert "the sum lacks what every rank holds whole" in bare and "held whole" not in bare
+    whole = cli("vtp", "plan", str(small_checkpoint(tmp_path / "model")), "--tp", "3").out
+    assert "held whole" in whole and "the sum lacks" not in whole
 
 
 def test_memory_counts_the_kernels_width():
@@ -137,6 +181,31 @@ def test_a_bare_checkpoint_needs_a_size(cli: Callable[..., Result], tmp_path: Pa
     result = cli("vtp", "plan", str(small_checkpoint(tmp_path / "model")))
     assert result.code == 64
     assert "--tp" in result.err
+
+
+def test_a_padded_model_brings_its_own_size(cli: Callable[..., Result]):
+    one = cli("vtp", "plan", "deepseek-v4-flash-tp3", "--json").data
+    assert one == cli("vtp", "plan", "deepseek-v4-flash", "--tp", "3", "--json").data
+    assert cli("vtp", "plan", "deepseek-v4-flash-tp3", "--tp", "5", "--json").data["tp"] == 5
+
+
+def test_a_name_of_nothing_is_said_to_be_none_and_the_nearest_layout_is_named(cli: Callable[..., Result]):
+    result = cli("vtp", "plan", "dsv4flash-tp3-lucifr", "--tp", "3")
+    assert result.code == 64
+    assert "no folder of a checkpoint, no model of configs/models and no layout" in result.err
+    assert "did you mean 'dsv4flash-tp3-lucifer'?" in result.err
+
+
+def test_a_folder_without_a_config_is_said_to_have_none(cli: Callable[..., Result], tmp_path: Path):
+    result = cli("vtp", "plan", str(tmp_path), "--tp", "3")
+    assert result.code == 64
+    assert f"{tmp_path} has no config.json" in result.err
+
+
+def test_pro_is_known_by_name(cli: Callable[..., Result]):
+    axes = cli("vtp", "plan", "deepseek-v4-pro", "--tp", "6", "--json").data["axes"]
+    assert tuple(axes["attention_heads"].values()) == (128, 144, 24, 32)
+    assert tuple(axes["routed_intermediate"].values()) == (3072, 3072, 512, 512)
 
 
 def test_units_come_from_the_checkpoints_headers(cli: Callable[..., Result], tmp_path: Path):

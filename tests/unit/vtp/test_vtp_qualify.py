@@ -42,10 +42,12 @@ GOOD = {
 
 
 class Server(BaseHTTPRequestHandler):
-    """Answers every prompt with the same tokens; `answer` may be changed by a test."""
+    """Answers every prompt with the same `words`, each time at logprobs that are `drift` away from the last."""
 
     words: ClassVar[list[str]] = ["the", "quick", "fox"]
     accepted = 0
+    answers = 0
+    drift = 0.0
 
     def do_GET(self) -> None:
         if self.path == "/metrics":
@@ -58,7 +60,9 @@ class Server(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        logprobs = {"tokens": type(self).words, "token_logprobs": [-0.1] * len(type(self).words)}
+        type(self).answers += 1
+        logprob = -0.1 + type(self).answers * type(self).drift
+        logprobs = {"tokens": type(self).words, "token_logprobs": [logprob] * len(type(self).words)}
         self.reply(json.dumps({"choices": [{"text": "", "logprobs": logprobs}]}))
 
     def reply(self, text: str) -> None:
@@ -73,7 +77,7 @@ class Server(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    Server.words, Server.accepted = ["the", "quick", "fox"], 0
+    Server.words, Server.accepted, Server.answers, Server.drift = ["the", "quick", "fox"], 0, 0, 0.0
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     threading.Thread(target=listening.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{listening.server_address[1]}"
@@ -113,6 +117,27 @@ def test_the_ladder_is_climbed_as_far_as_it_goes_without_a_server(qualify: Calla
     assert list(found.values()) == ["green"] * 4 + ["open"] * 4
 
 
+def test_the_text_names_the_next_step(qualify: Callable[..., Result], server: str, tmp_path: Path):
+    two = str(tmp_path / "tp2.json")
+    assert "next: deploy vtp qualify demo --rung parity --against FILE; FILE: --record FILE" in qualify().out
+    qualify("--record", two, "--base-url", server, TP_SIZE="2")
+    out = qualify("--rung", "parity", "--against", two, "--base-url", server).out
+    assert out.endswith("next: deploy vtp qualify demo --rung graph-replay\n")
+
+
+@pytest.mark.parametrize("text", [None, "{}", "not JSON"])
+def test_a_file_that_is_no_recording_is_said_to_be_none(
+    qualify: Callable[..., Result], server: str, tmp_path: Path, text: str | None
+):
+    file = tmp_path / "reference.json"
+    if text is not None:
+        file.write_text(text)
+    qualify()
+    result = qualify("--rung", "parity", "--against", str(file), "--base-url", server)
+    assert result.code == 1
+    assert f"{file} is not a recording: " in result.err and "Errno" not in result.err
+
+
 def test_a_failed_rung_stops_the_climb(qualify: Callable[..., Result], monkeypatch: pytest.MonkeyPatch):
     bad = {**GOOD, "attention-padding": {"decode": {**GOOD["attention-padding"]["decode"], "contribution_zero": False}}}
     monkeypatch.setattr(vtp_qualify, "run_check", lambda name, *_: bad[name])
@@ -127,9 +152,33 @@ def test_a_later_rung_is_refused_while_an_earlier_one_is_open(
     qualify: Callable[..., Result], server: str, tmp_path: Path, rung: str
 ):
     (tmp_path / "reference.json").write_text("{}")
-    result = qualify("--rung", rung, "--base-url", server, "--against", str(tmp_path / "reference.json"))
+    against = ("--against", str(tmp_path / "reference.json")) if rung in ("parity", "mtp") else ()
+    result = qualify("--rung", rung, "--base-url", server, *against)
     assert result.code == 1
     assert f"the rung {rung} may not be tried: plan is open" in result.err
+
+
+def test_a_refused_rung_asks_no_server(qualify: Callable[..., Result]):
+    result = qualify("--rung", "speed", "--base-url", "http://127.0.0.1:9")
+    assert result.code == 1
+    assert "the rung speed may not be tried: plan is open" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--record", "x.json", "--rung", "speed"), "--record excludes --rung and --against"),
+        (("--record", "x.json", "--against", "y.json"), "--record excludes --rung and --against"),
+        (("--against", "y.json"), "is read by --rung parity and --rung mtp only"),
+        (("--rung", "speed", "--against", "y.json"), "is read by --rung parity and --rung mtp only"),
+        (("--rung", "parity"), "--rung parity needs --against FILE"),
+        (("--rung", "mtp"), "--rung mtp needs --against FILE"),
+    ],
+)
+def test_options_that_would_be_passed_over_are_refused(qualify: Callable[..., Result], words: tuple, text: str):
+    result = qualify(*words)
+    assert result.code == 64
+    assert text in result.err
 
 
 def test_parity_then_replay_then_mtp_then_speed(qualify: Callable[..., Result], server: str, tmp_path: Path):
@@ -143,7 +192,65 @@ def test_parity_then_replay_then_mtp_then_speed(qualify: Callable[..., Result], 
     assert qualify("--rung", "graph-replay", "--base-url", server).code == 3
     mtp = qualify("--rung", "mtp", "--against", three, "--base-url", server, SPEC_METHOD="mtp")
     assert mtp.code == 3, mtp.err
-    assert qualify("--rung", "speed", "--base-url", server, "--json").code == 0
+    last = qualify("--rung", "speed", "--base-url", server)
+    assert last.code == 0 and "next:" not in last.out
+
+
+@pytest.mark.parametrize(
+    ("settings", "environ", "text"),
+    [
+        ((), {"SPEC_METHOD": "mtp"}, "graph replay is shown with MTP off"),
+        (("--set", "serve.enforce_eager=true"), {}, "there is no graph to replay"),
+    ],
+)
+def test_a_server_that_cannot_show_graph_replay_is_refused(
+    qualify: Callable[..., Result], server: str, tmp_path: Path, settings: tuple, environ: dict, text: str
+):
+    two = str(tmp_path / "tp2.json")
+    qualify()
+    qualify("--record", two, "--base-url", server, TP_SIZE="2")
+    qualify("--rung", "parity", "--against", two, "--base-url", server)
+    result = qualify("--rung", "graph-replay", "--base-url", server, *settings, **environ)
+    assert result.code == 64
+    assert text in result.err
+
+
+def test_answers_that_differ_fail_graph_replay(qualify: Callable[..., Result], server: str, tmp_path: Path):
+    two = str(tmp_path / "tp2.json")
+    qualify()
+    qualify("--record", two, "--base-url", server, TP_SIZE="2")
+    qualify("--rung", "parity", "--against", two, "--base-url", server)
+    Server.drift = -0.01
+    result = qualify("--rung", "graph-replay", "--base-url", server, "--json")
+    assert result.code == 2
+    assert states(result)["graph-replay"] == "red" and states(result)["speed"] == "open"
+
+
+def test_mtp_is_tried_on_a_layout_with_mtp_against_one_without(
+    qualify: Callable[..., Result], server: str, tmp_path: Path
+):
+    two, three = str(tmp_path / "tp2.json"), str(tmp_path / "tp3.json")
+    qualify()
+    qualify("--record", two, "--base-url", server, TP_SIZE="2")
+    qualify("--record", three, "--base-url", server)
+    qualify("--rung", "parity", "--against", two, "--base-url", server)
+    qualify("--rung", "graph-replay", "--base-url", server)
+    mtp = ("--rung", "mtp", "--base-url", server, "--against")
+    off = qualify(*mtp, three)
+    assert off.code == 64 and "the layout has MTP off" in off.err
+    other = qualify(*mtp, two, SPEC_METHOD="mtp")
+    assert other.code == 64 and "must be of TP=3 with MTP off" in other.err
+    Server.words = ["the", "slow", "fox"]
+    assert states(qualify(*mtp, three, "--json", SPEC_METHOD="mtp"))["mtp"] == "red"
+
+
+def test_parity_with_mtp_on_is_refused(qualify: Callable[..., Result], server: str, tmp_path: Path):
+    two = str(tmp_path / "tp2.json")
+    qualify()
+    qualify("--record", two, "--base-url", server, TP_SIZE="2")
+    result = qualify("--rung", "parity", "--against", two, "--base-url", server, SPEC_METHOD="mtp")
+    assert result.code == 64
+    assert "parity is shown with MTP off on both sides" in result.err
 
 
 def test_other_tokens_fail_parity(qualify: Callable[..., Result], server: str, tmp_path: Path):
@@ -227,6 +334,16 @@ def test_parity_counts_first_tokens_and_logprobs_on_the_shared_prefix_only():
     assert compare(recording(*long), recording(*long, logprob=-0.5), 0.25)[0]
     assert compare(recording("a", "b"), recording("a", "c"), 0.25)[0]
     assert compare(recording("a"), recording("a", vllm="0.32.0"), 0.25)[0]
+
+
+@pytest.mark.parametrize("tolerance", [0.25, float("inf"), float("nan")])
+def test_a_logprob_that_is_no_number_fails_parity(tolerance: float):
+    assert compare(recording("a", "b"), recording("a", "b", logprob=float("nan")), tolerance)[0]
+
+
+def test_a_tolerance_that_is_no_number_lets_nothing_pass():
+    assert compare(recording("a"), recording("a"), float("nan"))[0]
+    assert compare(recording("a"), recording("a"), 0.0)[0] == []
 
 
 def test_mtp_needs_accepted_drafts():

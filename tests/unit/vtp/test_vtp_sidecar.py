@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.helpers import Result
+from tests.unit.helpers import Result, write_layout
 from tests.unit.vtp.vtp_samples import small_checkpoint
 
 
@@ -54,6 +54,21 @@ def test_the_wrong_tp_is_refused(made: Path, cli: Callable[..., Result]):
     result = cli("vtp", "sidecar", str(made), "--check", "--tp", "2")
     assert result.code == 1
     assert "written for TP=3, not for TP=2" in result.err
+
+
+def test_the_folder_of_a_layout_is_checked_for_the_layouts_tp(made: Path, cli: Callable[..., Result], tmp_path: Path):
+    text = f"schema: shardwright/v1\nname: demo\nmodel: {{path: {made}}}\nengine: {{image: e, vllm: '0.30.0'}}\n"
+    write_layout(tmp_path, text + "parallel: {tensor: 3}\nserve: {moe_backend: emulation}\n")
+    check = ("vtp", "sidecar", "demo", "--check")
+    assert cli(*check, DEPLOY_PROJECT=str(tmp_path)).code == 0
+    refused = cli(*check, DEPLOY_PROJECT=str(tmp_path), TP_SIZE="2")
+    assert refused.code == 1 and "written for TP=3, not for TP=2" in refused.err
+
+
+def test_a_model_folder_that_is_elsewhere_cannot_be_checked(cli: Callable[..., Result]):
+    result = cli("vtp", "sidecar", "dsv4flash-tp3-lucifer", "--check")
+    assert result.code == 64
+    assert "is not on this host" in result.err
 
 
 def test_a_moved_checkpoint_is_refused(made: Path, cli: Callable[..., Result]):

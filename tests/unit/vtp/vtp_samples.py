@@ -17,14 +17,7 @@ from shardwright.plan.virtual_tp import VirtualPlan, make_plan
 from tests.unit.helpers import ROOT
 
 FLASH = read_config(ROOT / "configs/models/deepseek-v4-flash.yaml", "flash")
-PRO = {
-    **FLASH,
-    "hidden_size": 7168,
-    "num_attention_heads": 128,
-    "o_groups": 16,
-    "moe_intermediate_size": 3072,
-    "q_lora_rank": 1536,
-}
+PRO = read_config(ROOT / "configs/models/deepseek-v4-pro.yaml", "pro")
 FRAGMENT = ROOT / "patches/virtual-tp/virtual_tp.pyfrag"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 HIDDEN, HEADS, GROUPS, HEAD_DIM, QUERY_RANK, OUTPUT_RANK = 256, 32, 8, 512, 128, 64
 WIDTH, EXPERTS, TOP_K, VOCABULARY, INDEX_HEADS, INDEX_DIM, STREAMS = 256, 256, 6, 512, 64, 128, 4
@@ -157,11 +158,21 @@ def drafts(count: int, whole: dict[str, torch.Tensor]) -> Iterator[tuple[str, to
         yield from block(prefix, ratio=0, hashed=False)
 
 
+def write_tokenizer(folder: Path) -> None:
+    """Words `t0` to `t511`; whatever else is written counts as `t2`."""
+    tokenizer = Tokenizer(models.WordLevel({f"t{number}": number for number in range(VOCABULARY)}, unk_token="t2"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    names = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "t2", "bos_token": "t0", "eos_token": "t1"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     folder, count = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({**CONFIG, "num_nextn_predict_layers": count}, indent=1))
+    write_tokenizer(folder)
     tensors = dict(target())
     tensors |= dict(drafts(count, tensors))
     if count:
