@@ -121,10 +121,20 @@ def target_server(layout: str | None, sets: tuple[str, ...], base_url: str | Non
     )
 
 
+def read_log(file: Path) -> list[str]:
+    """The lines of a log; bytes that are no text are replaced. Raises UsageError where it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise UsageError(f"the log {file} cannot be read: {error.strerror}") from None
+
+
 def _address(base_url: str) -> str:
-    if not base_url.startswith(("http://", "https://")):
+    scheme, _, rest = base_url.partition("://")
+    host = rest.rstrip("/").removesuffix("/v1")
+    if scheme not in ("http", "https") or not host:
         raise UsageError(f"--base-url {base_url!r} is not an http address", fix="write http://HOST:PORT")
-    return base_url.rstrip("/").removesuffix("/v1")
+    return f"{scheme}://{host}"
 
 
 def _api_key(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,13 @@ import click
 
 from shardwright.cli.common import load
 from shardwright.connect.project import Project, open_project
-from shardwright.errors import DeployError, ExitCode
+from shardwright.errors import DeployError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from shardwright.connect.trees import SourceTree
     from shardwright.overlay.patch import Patch
+    from shardwright.overlay.refresh import Refreshed
+    from shardwright.overlay.verdicts import EditVerdict
 
 
 @click.command()
@@ -57,7 +60,7 @@ def check(
         deployment = load(layout, ()).deployment
         platform = platform or deployment.platform
         trees = [engine_tree(deployment)]
-    rows: list[dict[str, object]] = []
+    rows: list[EditVerdict] = []
     good = True
     patches = _patches(names, project)
     for tree in trees:
@@ -67,21 +70,9 @@ def check(
                 accept_symbols(item, tree)
             verdicts = check_kept(item, tree, platform, reacher, cache_of(project.root))
             good = good and as_expected(item, tree.vllm_version, verdicts)
-            rows += [
-                {
-                    "patch": row.patch,
-                    "edit": row.edit,
-                    "engine": row.engine,
-                    "verdict": row.verdict.value,
-                    "symbol": row.symbol,
-                    "reached": "unknown" if row.reached is None else row.reached,
-                    "message": row.message,
-                    "fix": row.fix,
-                }
-                for row in verdicts
-            ]
+            rows += verdicts
     if as_json:
-        click.echo(json.dumps(rows, indent=1))
+        click.echo(json.dumps([_as_json(row) for row in rows], indent=1))
     else:
         _show(rows)
     if not good:
@@ -155,27 +146,14 @@ def refresh(
             why="a three-way merge needs the file that the patch was made for",
             fix=f"deploy patch refresh {item.id} --base VERSION",
         )
-    rows = []
-    for found in refresh_patch(item, old, new):
-        left = ""
-        if found.conflict:
-            file = project.root / "overlays" / "refresh" / f"{item.id}-{new.vllm_version}" / found.relative
-            write_file(file, found.conflict.encode())
-            left = str(file)
-        place = (
-            {"module": found.edit.module, "symbol": found.edit.symbol, "find": found.edit.find} if found.edit else {}
-        )
-        rows.append({"edit": found.edit_id, "state": found.state, "file": found.relative, **place, "conflict": left})
-    if as_json:
-        click.echo(json.dumps(rows, indent=1))
-    else:
-        for row in rows:
-            click.echo(f"{row['state']:<10} {row['edit'] or '(together)'}  {row['file']}")
-            if row["state"] == "moved":
-                click.echo("  " + json.dumps({key: row[key] for key in ("module", "symbol", "find")}))
-            if row["conflict"]:
-                click.echo(f"  merge by hand: {row['conflict']}")
-    if any(row["state"] == "conflict" for row in rows):
+    found = refresh_patch(item, old, new)
+    folder = project.root / "overlays" / "refresh" / f"{item.id}-{new.vllm_version}"
+    left = [str(folder / row.relative) if row.conflict else "" for row in found]
+    for row, file in zip(found, left, strict=True):
+        if file:
+            write_file(Path(file), row.conflict.encode())
+    _show_refreshed(found, left, as_json)
+    if any(row.state == "conflict" for row in found):
         ctx.exit(ExitCode.REFUSED)
 
 
@@ -186,7 +164,7 @@ def _patches(names: tuple[str, ...], project: Project) -> list[Patch]:
     found = [(name, find_patch(name, roots)) for name in names]
     for name, item in found:
         if item is None:
-            raise DeployError(f"there is no patch called {name}", fix="deploy patch list")
+            raise UsageError(f"there is no patch called {name}", fix="deploy patch list")
     return [item for _, item in found if item is not None] or list(list_patches(roots))
 
 
@@ -214,14 +192,43 @@ def _one_tree(project: Project, wheel: str | None, image: str | None, layout: st
     return engine_tree(load(layout, ()).deployment)
 
 
-def _show(rows: list[dict[str, object]]) -> None:
-    engines = dict.fromkeys(row["engine"] for row in rows)
-    runs: dict[object, str] = {True: "runs", False: "not run", "unknown": "-"}
-    for engine in engines:
-        click.echo(str(engine))
+_COLUMNS = ("patch", "edit", "engine", "verdict", "symbol", "reached", "message", "fix")
+
+
+def _as_json(row: EditVerdict) -> dict[str, object]:
+    reached = "unknown" if row.reached is None else row.reached
+    values = asdict(row) | {"verdict": row.verdict.value, "reached": reached}
+    return {column: values[column] for column in _COLUMNS}
+
+
+def _show(rows: list[EditVerdict]) -> None:
+    runs = {True: "runs", False: "not run", None: "-"}
+    for engine in dict.fromkeys(row.engine for row in rows):
+        click.echo(engine)
         for row in rows:
-            if row["engine"] == engine:
-                place = f"{row['patch']}/{row['edit']}" if row["edit"] else row["patch"]
-                click.echo(f"  {row['verdict']:<16} {runs[row['reached']]:<8} {place}  {row['symbol']}")
-                if row["verdict"] != "OK":
-                    click.echo(f"    {row['message']}\n    fix: {row['fix']}")
+            if row.engine == engine:
+                place = f"{row.patch}/{row.edit}" if row.edit else row.patch
+                click.echo(f"  {row.verdict.value:<16} {runs[row.reached]:<8} {place}  {row.symbol}")
+                if row.verdict.value != "OK":
+                    click.echo(f"    {row.message}\n    fix: {row.fix}")
+
+
+def _show_refreshed(found: list[Refreshed], left: list[str], as_json: bool) -> None:
+    """Where each edit goes; `left` names the file to merge by hand, or is empty."""
+    places = [
+        {"module": row.edit.module, "symbol": row.edit.symbol, "find": row.edit.find} if row.edit else {}
+        for row in found
+    ]
+    if as_json:
+        rows = [
+            {"edit": row.edit_id, "state": row.state, "file": row.relative, **place, "conflict": file}
+            for row, place, file in zip(found, places, left, strict=True)
+        ]
+        click.echo(json.dumps(rows, indent=1))
+        return
+    for row, place, file in zip(found, places, left, strict=True):
+        click.echo(f"{row.state:<10} {row.edit_id or '(together)'}  {row.relative}")
+        if row.state == "moved":
+            click.echo(f"  {json.dumps(place)}")
+        if file:
+            click.echo(f"  merge by hand: {file}")

@@ -1,4 +1,4 @@
-"""What the probe verbs share: options, the file of trials, progress on stderr, and how a report is shown."""
+"""What the probe verbs share: the server they ask, the file of trials, progress on stderr, how a report is shown."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 
-from shardwright.cli.common import Target
+from shardwright.cli.common import Target, layout_options, target_server
+from shardwright.errors import ExitCode
 from shardwright.probes.journal import Journal
 from shardwright.probes.pool import Progress
 from shardwright.probes.report import ProbeReport
@@ -25,6 +29,80 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 COLOURS = {"PASS": "green", "FAIL": "red", "SKIP": "yellow", "INCONCLUSIVE": "yellow", "FAULT": "red"}
 
 _SECRET_VARIABLES = ("VLLM_API_KEY", "HF_TOKEN")
+
+
+class Plan(Protocol):
+    """What a probe will ask."""
+
+    def id(self, server: Server, /) -> str:
+        """Names the plan on this server: equal for runs whose trials may be counted together."""
+
+    def budget(self) -> str:
+        """Its cost in requests and tokens, as one line."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What every probe verb is told. `target` and `server` are found when they are first needed."""
+
+    layout: str | None
+    sets: tuple[str, ...]
+    base_url: str | None
+    api_key_env: str | None
+    as_json: bool
+    output: str | None = None
+
+    @cached_property
+    def target(self) -> Target:
+        """The layout's server, or the one of `--base-url`."""
+        return target_server(self.layout, self.sets, self.base_url, self.api_key_env)
+
+    @cached_property
+    def server(self) -> Server:
+        """The target, once it answered. Raises DeployError (exit 4) where nobody does, or the model is not served."""
+        return identify(Endpoint(self.target.base_url, self.target.api_key), self.target.model)
+
+    @contextmanager
+    def trials(
+        self, probe: str, plan: Plan, progress: ProgressLine, warning: str | None = None
+    ) -> Iterator[tuple[Journal, Callable[[Progress], None]]]:
+        """The file of trials and what is to be called after each; says first who is asked and at which cost."""
+        with self._journal(probe, plan.id(self.server)) as journal:
+            version = f", version {self.server.version}" if self.server.version else ""
+            click.echo(f"asking {self.server.model} at {self.server.endpoint.base_url}{version}", err=True)
+            click.echo(plan.budget(), err=True)
+            click.echo(f"trials in {journal.path}", err=True)
+            if warning:
+                click.echo(f"{click.style('warning', fg='yellow')}: {warning}", err=True)
+            with progress:
+                yield journal, progress.update
+
+    def _journal(self, probe: str, plan_id: str) -> Journal:
+        """`--output`, else a file under runs/ that is taken up where it is unfinished."""
+        named = (os.environ.get(name) for name in (*_SECRET_VARIABLES, *self.target.secrets, self.api_key_env or ""))
+        secrets = [value for value in (self.target.api_key, *named) if value]
+        if self.output is not None:
+            return Journal(Path(self.output), secrets)
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", self.target.layout_name).strip("-.")
+        return open_run(self.target.project_root / "runs", f"{probe}-{name}", plan_id, secrets)
+
+
+def probe_command(ask: Callable[..., ExitCode]) -> Callable[..., None]:
+    """The verb of `ask(asked, **own_options)`: adds LAYOUT and the server's options, exits with what `ask` returns."""
+
+    def command(
+        layout: str | None,
+        sets: tuple[str, ...],
+        base_url: str | None,
+        api_key_env: str | None,
+        as_json: bool,
+        output: str | None = None,
+        **own_options: Any,
+    ) -> None:
+        asked = Asked(layout, sets, base_url, api_key_env, as_json, output)
+        click.get_current_context().exit(ask(asked, **own_options))
+
+    return layout_options(server_options(update_wrapper(command, ask)))
 
 
 def server_options(command: Command) -> Command:
@@ -62,29 +140,6 @@ def concurrency_option(command: Command) -> Command:
     )(command)
 
 
-def reach(target: Target) -> Server:
-    """The server that a target names. Raises DeployError (exit 4) where nobody answers or the model is not served."""
-    return identify(Endpoint(target.base_url, target.api_key), target.model)
-
-
-def open_journal(target: Target, probe: str, plan_id: str, output: str | None, api_key_env: str | None) -> Journal:
-    """The file of trials: `--output`, else one under runs/ that is taken up where it is unfinished."""
-    named = (os.environ.get(name) for name in (*_SECRET_VARIABLES, *target.secrets, api_key_env or ""))
-    secrets = [value for value in (target.api_key, *named) if value]
-    if output is not None:
-        return Journal(Path(output), secrets)
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", target.layout_name).strip("-.")
-    return open_run(target.project_root / "runs", f"{probe}-{name}", plan_id, secrets)
-
-
-def show_start(server: Server, budget: str, journal: Journal) -> None:
-    """Who is asked, what it costs, and where the trials go, on stderr."""
-    version = f", version {server.version}" if server.version else ""
-    click.echo(f"asking {server.model} at {server.endpoint.base_url}{version}", err=True)
-    click.echo(budget, err=True)
-    click.echo(f"trials in {journal.path}", err=True)
-
-
 def show_report(report: ProbeReport, as_json: bool) -> None:
     """A report as JSON, or as its verdict with grounds and classes."""
     if as_json:
@@ -102,7 +157,7 @@ def show_report(report: ProbeReport, as_json: bool) -> None:
 
 def styled(verdict: str) -> str:
     """A verdict in its colour."""
-    return click.style(verdict, fg=COLOURS[verdict], bold=True)
+    return click.style(verdict, fg=COLOURS.get(verdict), bold=True)
 
 
 class ProgressLine:

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from shardwright.cli.probe_common import Asked
 from shardwright.probes.edges import Edges
-from shardwright.probes.server import Server
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -25,20 +25,14 @@ def topk_option(command: Command) -> Command:
     )(command)
 
 
-def known_edges(layout: str | None, sets: tuple[str, ...], server: Server, index_topk: int | None) -> Edges:
+def known_edges(asked: Asked, index_topk: int | None) -> Edges:
     """What the layout says, with the running server's own limit before the layout's. No layout: the server alone."""
     edges = Edges()
-    if layout is not None:
+    if asked.layout is not None:
         from shardwright.campaign.probe_edges import edges_of
         from shardwright.campaign.request import prepare
 
-        request = prepare(layout, os.environ, sets)
+        request = prepare(asked.layout, os.environ, asked.sets)
         edges = edges_of(request.deployment, request.facts)
-    longest = server.capabilities.max_model_len
+    longest = asked.server.capabilities.max_model_len
     return replace(edges, max_len=longest or edges.max_len, index_topk=index_topk or edges.index_topk)
-
-
-def say_warning(warning: str | None) -> None:
-    """A warning on stderr, before anything is asked."""
-    if warning:
-        click.echo(f"{click.style('warning', fg='yellow')}: {warning}", err=True)

@@ -7,17 +7,9 @@ from pathlib import Path
 
 import click
 
-from shardwright.cli.common import layout_options, target_server
-from shardwright.cli.probe_common import (
-    ProgressLine,
-    mode_options,
-    open_journal,
-    reach,
-    server_options,
-    show_report,
-    show_start,
-)
-from shardwright.cli.probe_edges import known_edges, say_warning, topk_option
+from shardwright.cli.probe_common import Asked, ProgressLine, mode_options, probe_command, show_report
+from shardwright.cli.probe_edges import known_edges, topk_option
+from shardwright.errors import ExitCode
 from shardwright.probes.parity.plan import full_plan, quick_plan
 from shardwright.probes.parity.report import compare as compare_records
 from shardwright.probes.parity.run import run_parity
@@ -34,39 +26,22 @@ def parity() -> None:
 
 
 @parity.command()
-@layout_options
-@server_options
+@probe_command
 @mode_options
 @topk_option
 @click.option("--output", required=True, metavar="FILE", help="The recording; one that was cut off is taken up again.")
-@click.pass_context
-def record(
-    ctx: click.Context,
-    layout: str | None,
-    sets: tuple[str, ...],
-    base_url: str | None,
-    api_key_env: str | None,
-    as_json: bool,
-    mode: str | None,
-    index_topk: int | None,
-    output: str,
-) -> None:
+def record(asked: Asked, mode: str | None, index_topk: int | None) -> ExitCode:
     """Record what the model thinks of every token of fixed prompts, and how it goes on.
 
     Each prompt is asked one at a time and eight at a time; the difference is the server's own noise. Exit 2 when a
     logprob is no number, 3 when scores are missing, 4 when nobody answers.
     """
-    target = target_server(layout, sets, base_url, api_key_env)
-    server = reach(target)
     make = full_plan if mode == "full" else quick_plan
-    plan = make(known_edges(layout, sets, server, index_topk), deployment=target.digest)
-    with open_journal(target, "parity", plan.id(server), output, api_key_env) as journal:
-        show_start(server, plan.budget(), journal)
-        say_warning(plan.warning())
-        with ProgressLine("broken") as shown:
-            report = run_parity(server, plan, journal, on_progress=shown.update)
-    show_report(report, as_json)
-    ctx.exit(report.exit_code)
+    plan = make(known_edges(asked, index_topk), deployment=asked.target.digest)
+    with asked.trials("parity", plan, ProgressLine("broken"), plan.warning()) as (journal, on_progress):
+        report = run_parity(asked.server, plan, journal, on_progress=on_progress)
+    show_report(report, asked.as_json)
+    return report.exit_code
 
 
 @parity.command()

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import click
 
-from shardwright.cli.common import layout_options, target_server
 from shardwright.cli.probe_common import (
+    Asked,
     ProgressLine,
     mode_options,
-    open_journal,
     output_option,
-    reach,
-    server_options,
+    probe_command,
     show_report,
-    show_start,
 )
+from shardwright.errors import ExitCode
 from shardwright.probes.quality.plan import CATEGORIES, NEEDS, full, quick
 from shardwright.probes.quality.run import PROBE, run_quality
 from shardwright.probes.report import ProbeReport
@@ -23,29 +21,21 @@ _QUIET = ("PASS", "NOT_APPLICABLE")
 
 
 @click.command()
-@layout_options
-@server_options
+@probe_command
 @mode_options
 @click.option("--engine-only", is_flag=True, help="Leave out what needs a capable model.")
 @click.option("--skip", multiple=True, type=click.Choice(CATEGORIES), help="Leave out a category; may be repeated.")
 @click.option("--require", multiple=True, type=click.Choice(NEEDS), help="Fail where the server has none of it.")
 @click.option("--max-tokens", type=click.IntRange(min=64), default=1024, show_default=True, help="Longest answer.")
 @output_option
-@click.pass_context
 def quality(
-    ctx: click.Context,
-    layout: str | None,
-    sets: tuple[str, ...],
-    base_url: str | None,
-    api_key_env: str | None,
-    as_json: bool,
+    asked: Asked,
     mode: str | None,
     engine_only: bool,
     skip: tuple[str, ...],
     require: tuple[str, ...],
     max_tokens: int,
-    output: str | None,
-) -> None:
+) -> ExitCode:
     """Check answers that have one right form.
 
     Sampling fields, streams, logprobs, structured output, tool calls, the Responses interface, reasoning, copying of
@@ -53,23 +43,21 @@ def quality(
     asks for 320 ids and 20 tool calls. A check that the server cannot be asked is not applicable and never counts as
     passed. Exit 2 when a check fails, 3 when something stays open, 4 when nobody answers.
     """
-    target = target_server(layout, sets, base_url, api_key_env)
-    server = reach(target)
+    target = asked.target
     plan = (full if mode == "full" else quick)(
         engine_only=engine_only or bool(target.probes and target.probes.quality_engine_only),
         skip=skip,
         required=require,
+        known=target.probes.quality_known if target.probes else (),
         max_tokens=max_tokens,
         deployment=target.digest,
     )
-    with open_journal(target, PROBE, plan.id(server), output, api_key_env) as journal:
-        show_start(server, plan.budget(), journal)
-        with ProgressLine(quiet=_QUIET) as shown:
-            report = run_quality(server, plan, journal, on_progress=shown.update)
-    show_report(report, as_json)
-    if not as_json:
+    with asked.trials(PROBE, plan, ProgressLine(quiet=_QUIET)) as (journal, on_progress):
+        report = run_quality(asked.server, plan, journal, on_progress=on_progress)
+    show_report(report, asked.as_json)
+    if not asked.as_json:
         _show_echo(report)
-    ctx.exit(report.exit_code)
+    return report.exit_code
 
 
 def _show_echo(report: ProbeReport) -> None:

@@ -10,19 +10,17 @@ from typing import Any
 
 import click
 
-from shardwright.cli.common import layout_options, target_server
 from shardwright.cli.probe_common import (
+    Asked,
     ProgressLine,
     mode_options,
-    open_journal,
     output_option,
-    reach,
-    server_options,
+    probe_command,
     show_report,
-    show_start,
     styled,
 )
 from shardwright.errors import ExitCode, UsageError
+from shardwright.probes.client import Api
 from shardwright.probes.journal import Journal
 from shardwright.probes.report import ProbeReport
 from shardwright.probes.speed.compare import MetricVerdict, compare_speed, rows_of
@@ -37,27 +35,19 @@ _PLANS = {"quick": quick, "full": full, None: default}
 
 
 @click.command()
-@layout_options
-@server_options
+@probe_command
 @mode_options
 @click.option("--engine", "engines", multiple=True, type=click.Choice(ENGINES), help="Run this tool too; repeatable.")
 @click.option("--tokenizer", metavar="PATH", help="For --engine: the tokenizer, where the server's path is not here.")
 @click.option("--against", metavar="FILE", help="Compare with the trials of a control arm.")
 @output_option
-@click.pass_context
 def speed(
-    ctx: click.Context,
-    layout: str | None,
-    sets: tuple[str, ...],
-    base_url: str | None,
-    api_key_env: str | None,
-    as_json: bool,
+    asked: Asked,
     mode: str | None,
     engines: tuple[str, ...],
     tokenizer: str | None,
     against: str | None,
-    output: str | None,
-) -> None:
+) -> ExitCode:
     """Measure step time, acceptance, tok/s, TTFT and prefill.
 
     Three texts of controlled content, one stream and up to 16, warmed up, with the server's counters read around each
@@ -67,24 +57,21 @@ def speed(
     control = rows_of(read_records(Path(against))) if against else None
     if control is not None and not control:
         raise UsageError(f"{against} holds no rounds of deploy speed")
-    target = target_server(layout, sets, base_url, api_key_env)
-    server = reach(target)
-    plan = _PLANS[mode](api="chat" if server.capabilities.chat else "completions", deployment=target.digest)
+    api: Api = "chat" if asked.server.capabilities.chat else "completions"
+    plan = _PLANS[mode](api=api, deployment=asked.target.digest)
     others: list[dict[str, Any]] = []
-    with open_journal(target, PROBE, plan.id(server), output, api_key_env) as journal:
-        show_start(server, plan.budget(), journal)
-        with ProgressLine(word="not usable") as shown:
-            report = run_speed(server, plan, journal, on_progress=shown.update)
-        for engine in engines:
-            click.echo(f"running {engine}", err=True)
-            others += run_engine(engine, server, plan, _raw_folder(journal), tokenizer)
+    with asked.trials(PROBE, plan, ProgressLine(word="not usable")) as (journal, on_progress):
+        report = run_speed(asked.server, plan, journal, on_progress=on_progress)
+    for engine in engines:
+        click.echo(f"running {engine}", err=True)
+        others += run_engine(engine, asked.server, plan, _raw_folder(journal), tokenizer)
     verdicts = compare_speed(control, report.numbers["rows"]) if control else []
-    if as_json:
+    if asked.as_json:
         content = report.to_json() | {"tools": others, "against": [asdict(verdict) for verdict in verdicts]}
         click.echo(json.dumps(content, indent=1))
     else:
         _show(report, others, verdicts)
-    ctx.exit(_exit_code(report, verdicts))
+    return _exit_code(report, verdicts)
 
 
 def _raw_folder(journal: Journal) -> Path:

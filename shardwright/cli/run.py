@@ -12,7 +12,7 @@ import click
 from shardwright.campaign.engines import runtime_of
 from shardwright.campaign.launch import newest_instance
 from shardwright.campaign.records import StartRecord, read_record
-from shardwright.cli.common import layout_options, load, show_findings
+from shardwright.cli.common import layout_options, load, read_log, show_findings
 from shardwright.connect.project import Project, open_project
 from shardwright.errors import DeployError, ExitCode
 from shardwright.layout.load import default_layout, find_layout, load_layout
@@ -139,10 +139,7 @@ def _log_lines(log: str | None, layout: str | None) -> tuple[list[str], int | No
     if log == "-":
         return sys.stdin.read().splitlines(), None
     if log is not None:
-        try:
-            return Path(log).read_text(encoding="utf-8", errors="replace").splitlines(), None
-        except OSError as error:
-            raise DeployError(f"{log} cannot be read: {error.strerror}", fix="deploy doctor LOGFILE") from None
+        return read_log(Path(log)), None
     name, _, runtime = _started(open_project(os.environ), layout)
     state = newest_instance(runtime, name)
     return list(runtime.logs(state.name)), None if state.status == "running" else state.exit_code

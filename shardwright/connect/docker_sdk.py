@@ -79,7 +79,7 @@ class DockerEngine:
         """The local image of that name, digest or id."""
         from docker.errors import ImageNotFound
 
-        with _translated():
+        with in_clear_words():
             try:
                 image = self._client.images.get(reference)
             except ImageNotFound:
@@ -89,7 +89,7 @@ class DockerEngine:
 
     def info(self) -> EngineInfo:
         """What the engine says of itself."""
-        with _translated():
+        with in_clear_words():
             info = self._client.info()
         devices = (str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or ())
         return EngineInfo(frozenset(info.get("Runtimes") or ()), tuple(devices), str(info.get("DockerRootDir") or "/"))
@@ -102,14 +102,14 @@ class DockerEngine:
     def containers(self, labels: Mapping[str, str | None]) -> tuple[ContainerFacts, ...]:
         """Containers in any state that carry all labels, newest first; a value of None admits any."""
         wanted = [name if value is None else f"{name}={value}" for name, value in labels.items()]
-        with _translated():
+        with in_clear_words():
             rows = self._client.api.containers(all=True, filters={"label": wanted})
         found = (self._inspect(row["Id"]) for row in rows)
         return tuple(sorted((one for one in found if one), key=lambda one: one.created_at, reverse=True))
 
     def publisher(self, port: int) -> str | None:
         """The name of the running container that publishes this host port."""
-        with _translated():
+        with in_clear_words():
             rows = self._client.api.containers()
         for row in rows:
             if any(binding.get("PublicPort") == port for binding in row.get("Ports") or ()):
@@ -118,13 +118,13 @@ class DockerEngine:
 
     def inspect(self, container_id: str) -> Mapping[str, Any]:
         """All that Docker says of a container, in its own words."""
-        with _translated():
+        with in_clear_words():
             attrs: Mapping[str, Any] = self._client.api.inspect_container(container_id)
         return attrs
 
     def execute(self, container_id: str, argv: Sequence[str]) -> Executed:
         """Run a program to its end in a running container, as its root so that it may read all."""
-        with _translated():
+        with in_clear_words():
             made = self._client.api.exec_create(container_id, list(argv), user="0")
             stdout, stderr = self._client.api.exec_start(made["Id"], demux=True)
             status = self._client.api.exec_inspect(made["Id"])["ExitCode"]
@@ -132,7 +132,7 @@ class DockerEngine:
 
     def logs(self, container_id: str, *, follow: bool, tail: int | None) -> Iterator[str]:
         """Lines of both outputs in the order in which Docker recorded them."""
-        with _translated():
+        with in_clear_words():
             chunks = self._client.containers.get(container_id).logs(
                 stream=True, follow=follow, tail="all" if tail is None else tail
             )
@@ -147,17 +147,18 @@ class DockerEngine:
     @contextmanager
     def image_files(self, image: str) -> Iterator[ImageFiles]:
         """The files of an image, through a container that is created, never started, and removed at the end."""
-        with _translated():
+        with in_clear_words():
             created = self._client.api.create_container(image, entrypoint=["true"], network_disabled=True)["Id"]
         try:
             yield ImageFiles(self._client, created)
         finally:
-            self._client.api.remove_container(created, v=True, force=True)
+            with in_clear_words():
+                self._client.api.remove_container(created, v=True, force=True)
 
     def _inspect(self, name: str) -> ContainerFacts | None:
         from docker.errors import NotFound
 
-        with _translated():
+        with in_clear_words():
             try:
                 return _container_facts(self._client.api.inspect_container(name))
             except NotFound:
@@ -185,7 +186,7 @@ class ImageFiles:
         from docker.utils import decode_json_header
 
         address = f"{self._api.base_url}/v{self._api.api_version}/containers/{self._id}/archive"
-        with _translated():
+        with in_clear_words():
             answer = self._api.head(address, params={"path": path}, timeout=self._api.timeout)
             if answer.status_code == 404:
                 return None
@@ -205,9 +206,10 @@ def docker_client() -> Any:
     """
     import docker
 
-    host = "" if os.environ.get("DOCKER_HOST") else _context_host()
-    with _translated():
-        client = docker.DockerClient(host, use_ssh_client=host.startswith("ssh://")) if host else docker.from_env()
+    named = os.environ.get("DOCKER_HOST")
+    host = "" if named else _context_host()
+    with in_clear_words(named or host or "unix:///var/run/docker.sock"):
+        client = docker.DockerClient(host, use_ssh_client=True) if host else docker.from_env(use_ssh_client=True)
         client.ping()
     return client
 
@@ -219,8 +221,8 @@ def _context_host() -> str:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
-    """Turn what the SDK raises into one line."""
+def in_clear_words(address: str = "") -> Iterator[None]:
+    """Turn what the SDK raises into one line; `address` is the engine's, where it is not known yet to answer."""
     from docker.errors import APIError, DockerException
     from requests.exceptions import RequestException
 
@@ -231,12 +233,20 @@ def _translated() -> Iterator[None]:
     except (DockerException, RequestException) as error:
         if "Permission denied" in str(error):
             raise explain("permission denied while trying to connect") from None
-        raise DeployError(
-            "no Docker engine answers", why=_reason(error), fix=explain("cannot connect to the docker daemon").fix
-        ) from None
+        if "paramiko" in str(error):
+            raise DeployError(f"{address} needs a package that is not here", fix="pip install 'docker[ssh]'") from None
+        why = ": ".join(part for part in (address, _reason(error)) if part)
+        fix = explain("cannot connect to the docker daemon").fix
+        raise DeployError("no Docker engine answers", why=why, fix=fix) from None
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
+    """What the operating system said, below the words of the SDK and of the libraries that it calls."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
     return " ".join(str(error).split())[:200]
 
 

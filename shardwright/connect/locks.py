@@ -31,7 +31,12 @@ def hold(path: Path, command: str, message: str = "") -> Iterator[str | None]:
         dead = _read_note(handle)
         os.ftruncate(handle, 0)
         os.pwrite(handle, json.dumps(_own_note(command, message)).encode(), 0)
-        yield _holder(dead) if dead else None
+        try:
+            yield _holder(dead) if dead else None
+        except DeployError:
+            # Refused in good order, so nothing is left for the next one to take up.
+            os.ftruncate(handle, 0)
+            raise
         os.ftruncate(handle, 0)
     finally:
         os.close(handle)

@@ -1,9 +1,10 @@
-"""Processes of this host, told apart from later ones with the same number, and who listens on a port. Linux only."""
+"""Processes of this host, told apart from later ones with the same number, and the ports of this host. Linux only."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +107,18 @@ def port_holder(port: int) -> PortHolder | None:
     for pid in _pids():
         if inodes & _socket_inodes(pid):
             return PortHolder(pid, command_line(pid)[:160])
+    return None
+
+
+def listen_error(host: str, port: int) -> OSError | None:
+    """What keeps this process from listening on a TCP address now; None where nothing does. IPv6 may be in brackets."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), port))
+        except OSError as error:
+            return error
     return None
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from shardwright.errors import UsageError
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -51,9 +53,14 @@ class Project(Struct, frozen=True):
 
 
 def open_project(environ: Mapping[str, str], cwd: Path | None = None) -> Project:
-    """The project of DEPLOY_PROJECT, else of the nearest parent folder with configs/ of ours, else the current one."""
-    start = Path(os.path.abspath(cwd or Path.cwd()))
+    """The project of DEPLOY_PROJECT, else of the nearest parent folder with configs/ of ours, else the current one.
+
+    Raises UsageError where DEPLOY_PROJECT names no folder, or the current one was removed.
+    """
+    start = Path(os.path.abspath(cwd)) if cwd else _current_folder()
     named = environ.get("DEPLOY_PROJECT")
+    if named and not Path(named).is_dir():
+        raise UsageError(f"DEPLOY_PROJECT={named} is no folder", fix="make it, or unset DEPLOY_PROJECT")
     root = Path(os.path.abspath(named)) if named else _nearest_project(start) or start
     bundled = shipped_data()
     return Project(root, (root,) if root == bundled else (root, bundled))
@@ -63,6 +70,13 @@ def shipped_data() -> Path:
     """The folder with the shipped configs/ and patches/: package data when installed, the checkout otherwise."""
     data = _PACKAGE / "_data"
     return data if data.is_dir() else _PACKAGE.parent
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the current folder was removed", fix="cd to one that is there") from None
 
 
 def _nearest_project(start: Path) -> Path | None:

@@ -62,9 +62,7 @@ def load_yaml(text: str, file: str) -> Document:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
         raise UsageError(
-            f"{file}:{line}: not valid YAML: {error.problem or error.context}",
-            why=_snippet(text, line),
-            fix=f"correct line {line}",
+            f"{file}:{line}: not valid YAML: {error.problem or error.context}", why=_snippet(text, line)
         ) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{file}: not valid YAML: {_one_line(error)}") from None
@@ -137,7 +135,8 @@ def convert_scalar(text: str, *, quoted: bool = False) -> str | int | float | bo
 
 def _snippet(text: str, line: int) -> str:
     lines = text.split("\n")
-    return f"the line reads: {lines[line - 1].strip()[:120]}" if 0 < line <= len(lines) else ""
+    shown = lines[line - 1].strip()[:120] if 0 < line <= len(lines) else ""
+    return f"the line reads: {shown}" if shown else ""
 
 
 def _one_line(error: BaseException) -> str:

@@ -11,12 +11,13 @@ import posixpath
 import subprocess
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from shardwright.connect.docker_sdk import docker_client
+from shardwright.connect.docker_sdk import docker_client, in_clear_words
 from shardwright.errors import DeployError
 
 PACKAGE = "vllm"
@@ -84,17 +85,18 @@ class WheelTree:
             self._archive = zipfile.ZipFile(path)
         except (OSError, zipfile.BadZipFile) as error:
             raise DeployError(
-                f"{path} cannot be read as a wheel: {error}", fix="give the path of a .whl file"
+                f"{path} cannot be read as a wheel: {getattr(error, 'strerror', None) or error}",
+                fix="give the path of a .whl file",
             ) from None
         self._names = frozenset(self._archive.namelist())
         self.identity = f"wheel:{path.name}:{self._record_digest()}"
         self.vllm_version = _version(self, path.name)
 
     def read(self, relative: str) -> bytes:
-        try:
-            return self._archive.read(f"{PACKAGE}/{relative}")
-        except KeyError:
-            raise FileNotFoundError(relative) from None
+        name = f"{PACKAGE}/{relative}"
+        if name not in self._names:
+            raise FileNotFoundError(relative)
+        return self._member(name)
 
     def exists(self, relative: str) -> bool:
         name = f"{PACKAGE}/{relative}"
@@ -104,8 +106,16 @@ class WheelTree:
         # RECORD holds the digest of every file, so its own digest stands for the whole wheel.
         for name in sorted(self._names):
             if name.endswith(".dist-info/RECORD"):
-                return hashlib.sha256(self._archive.read(name)).hexdigest()
+                return hashlib.sha256(self._member(name)).hexdigest()
         raise DeployError(f"{self._archive.filename} has no RECORD, so it is not a wheel")
+
+    def _member(self, name: str) -> bytes:
+        try:
+            return self._archive.read(name)
+        except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise DeployError(
+                f"{self._archive.filename} is damaged: {name}: {error}", fix="download the wheel again"
+            ) from None
 
 
 class ImageTree:
@@ -136,18 +146,17 @@ class ImageTree:
             return self._archive(container, posixpath.join(self.root, relative)) is not None
 
     def _pinned_id(self, digest: str | None) -> str:
-        from docker.errors import DockerException, ImageNotFound
+        from docker.errors import ImageNotFound
 
-        try:
-            image = self._client.images.get(self._image)
-        except ImageNotFound:
-            raise DeployError(
-                f"image {self._image} is not on this host",
-                why="patches are built from the files that the image really has",
-                fix=f"docker pull {self._image}",
-            ) from None
-        except DockerException as error:
-            raise _docker_failure(error) from None
+        with in_clear_words():
+            try:
+                image = self._client.images.get(self._image)
+            except ImageNotFound:
+                raise DeployError(
+                    f"image {self._image} is not on this host",
+                    why="patches are built from the files that the image really has",
+                    fix=f"docker pull {self._image}",
+                ) from None
         published = {str(name).rpartition("@")[2] for name in image.attrs.get("RepoDigests") or ()}
         if digest is not None and digest not in published | {str(image.id)}:
             raise DeployError(
@@ -181,17 +190,14 @@ class ImageTree:
 
     @contextmanager
     def _container(self, **settings: Any) -> Iterator[Any]:
-        from docker.errors import DockerException
-
         settings = {"entrypoint": ["true"], "network_mode": "none", **settings}
-        try:
+        with in_clear_words():
             container = self._client.containers.create(self.identity, **settings)
-        except DockerException as error:
-            raise _docker_failure(error) from None
         try:
             yield container
         finally:
-            container.remove(force=True, v=True)
+            with in_clear_words():
+                container.remove(force=True, v=True)
 
     def _fetch(self, path: str) -> bytes | None:
         with self._container() as container:
@@ -211,15 +217,14 @@ class ImageTree:
         raise DeployError(f"{path} in image {self._image} is a circle of links")
 
     def _archive(self, container: Any, path: str) -> bytes | None:
-        from docker.errors import DockerException, NotFound
+        from docker.errors import NotFound
 
-        try:
-            chunks, _status = container.get_archive(path)
-            return b"".join(chunks)
-        except NotFound:
-            return None
-        except DockerException as error:
-            raise _docker_failure(error) from None
+        with in_clear_words():
+            try:
+                chunks, _status = container.get_archive(path)
+                return b"".join(chunks)
+            except NotFound:
+                return None
 
 
 def _ask_interpreter(python: str) -> str:
@@ -239,7 +244,8 @@ def _ask_interpreter(python: str) -> str:
         )
     except OSError as error:
         raise DeployError(
-            f"{python} cannot be run: {error.strerror}", fix="set engine.python in the layout to a Python with vLLM"
+            f"{python} cannot be run: {error.strerror}",
+            fix="name a Python with vLLM: engine.python in the layout, or --python",
         ) from None
     except subprocess.TimeoutExpired:
         raise DeployError(f"{python} gave no answer within {_ANSWER_TIMEOUT_S} s") from None
@@ -275,12 +281,6 @@ def _version(tree: _Readable, where: str) -> str:
     raise DeployError(
         f"{where} does not say which vLLM it is: {PACKAGE}/{VERSION_FILE} has no version",
         why="a patch is placed by the engine's version",
-    )
-
-
-def _docker_failure(error: Exception) -> DeployError:
-    return DeployError(
-        f"Docker did not do what was asked: {_last_line(str(error))}", fix="docker info, to see whether the engine runs"
     )
 
 

@@ -16,6 +16,7 @@ def golden_text(deployment: Deployment, command: RenderedCommand, roots: Sequenc
     # An installed package may lie below the project, so the deeper folder is taken off first.
     roots = sorted(roots, key=len, reverse=True)
     env = {pair.name: pair.value for pair in deployment.env}
+    digest = deployment.digest
     data: dict[str, Any] = {
         "layout": deployment.name,
         "runtime": deployment.runtime,
@@ -24,7 +25,7 @@ def golden_text(deployment: Deployment, command: RenderedCommand, roots: Sequenc
         "secrets": list(deployment.secrets),
     }
     # The digest covers the same content, so it would only say twice that something changed.
-    data["argv"] = [_without_digest(token, deployment) for token in data["argv"]]
+    data["argv"] = [token.replace(digest, "<digest>").replace(digest[:8], "<digest8>") for token in data["argv"]]
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -42,7 +43,3 @@ def _relative(token: str, roots: Sequence[str]) -> str:
         if token.endswith(f"={root.rstrip('/')}"):
             token = token[: -len(root.rstrip("/"))] + "."
     return token
-
-
-def _without_digest(token: str, deployment: Deployment) -> str:
-    return token.replace(deployment.digest, "<digest>").replace(deployment.digest[:8], "<digest8>")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -152,15 +153,49 @@ def test_a_working_directory_that_is_gone_is_one_line(tmp_path: Path):
     script = "import os, sys; os.chdir(sys.argv[1]); os.rmdir(sys.argv[1]); os.execv(sys.argv[2], sys.argv[2:])"
     words = [sys.executable, "-c", script, str(gone), *DEPLOY, "cmd"]
     done = subprocess.run(words, env=clean_environment(), capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: No such file or directory")
-    assert "Traceback" not in done.stderr
+    assert done.returncode == 64
+    assert done.stderr == "error: the current folder was removed\n  fix: cd to one that is there\n"
+
+
+def test_lines_of_the_audit_that_are_no_entries_are_passed_over(cli: Cli, tmp_path: Path):
+    entry = {"at": "now", "user": "u", "host": "h", "verb": "start", "layout": "demo", "instance": "demo-1"}
+    lines = ["{}", "[" * 100_000, "no json", json.dumps({**entry, "waived": [], "detail": ""}), '{"at": "tor']
+    (tmp_path / ".deploy").mkdir()
+    (tmp_path / ".deploy" / "audit.jsonl").write_text("\n".join(lines))
+    result = cli("audit", DEPLOY_PROJECT=str(tmp_path))
+    assert (result.code, result.out) == (0, "now  u@h  start    demo-1\n")
+
+
+def test_a_python_without_the_packages_is_one_line():
+    done = subprocess.run([sys.executable, "-S", str(ROOT / "deploy.py"), "layouts"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: the package click is not installed for ") and "Traceback" not in done.stderr
+
+
+def test_a_project_that_is_no_folder_is_not_taken_for_an_empty_one(cli: Cli, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    for named in (tmp_path / "missing", tmp_path / "file"):
+        result = cli("cmd", "tiny-cpu", DEPLOY_PROJECT=str(named))
+        assert (result.code, result.out) == (64, "")
+        assert result.err.startswith(f"error: DEPLOY_PROJECT={named} is no folder\n")
+
+
+def test_a_log_that_cannot_be_read_is_no_known_cause_of_death(cli: Cli, tmp_path: Path):
+    for words in (("doctor",), ("plan", "glm53-tp4pp2", "--log")):
+        assert cli(*words, str(tmp_path)).code == 64
+        assert cli(*words, str(tmp_path / "missing")).code == 64
+
+
+@pytest.mark.parametrize("address", ["ftp://x", "http://", "http:///v1", "127.0.0.1:8000"])
+def test_an_address_without_a_host_is_refused_before_anybody_is_asked(cli: Cli, address: str):
+    result = cli("smoke", "--base-url", address)
+    assert (result.code, result.err.splitlines()[0]) == (64, f"error: --base-url {address!r} is not an http address")
 
 
 def test_layout_files_that_cannot_be_read_are_named(cli: Cli, tmp_path: Path):
     write_layout(tmp_path, BASE).write_bytes(b"\xff\xfe")
     result = cli("cmd", "demo", DEPLOY_PROJECT=str(tmp_path))
-    assert (result.code, "demo.yaml is not UTF-8 text" in result.err) == (64, True)
+    assert (result.code, result.err.splitlines()[0]) == (64, "error: configs/layouts/demo.yaml is not UTF-8 text")
 
 
 def test_one_broken_layout_does_not_hide_the_others(cli: Cli, tmp_path: Path):

@@ -30,8 +30,8 @@ def context(monkeypatch: pytest.MonkeyPatch) -> list[CliResult]:
     def client(base_url: str, *, use_ssh_client: bool) -> Any:
         raise ReachedError(base_url, use_ssh_client)
 
-    def from_env() -> Any:
-        raise ReachedError("environment", False)
+    def from_env(*, use_ssh_client: bool) -> Any:
+        raise ReachedError("environment", use_ssh_client)
 
     monkeypatch.setattr(docker, "DockerClient", client)
     monkeypatch.setattr(docker, "from_env", from_env)
@@ -46,14 +46,20 @@ def context(monkeypatch: pytest.MonkeyPatch) -> list[CliResult]:
 def test_the_current_context_is_followed(reach: Any, context: list[CliResult]) -> None:
     with pytest.raises(ReachedError) as reached:
         reach()
-    assert reached.value.args == ("unix:///of/the/context.sock", False)
+    assert reached.value.args == ("unix:///of/the/context.sock", True)
 
 
-def test_a_context_on_another_host_is_reached_as_the_command_reaches_it(context: list[CliResult]) -> None:
+def test_another_host_is_reached_by_the_ssh_of_the_command(
+    context: list[CliResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
     context[:] = [CliResult(0, "ssh://user@host", "")]
     with pytest.raises(ReachedError) as reached:
         docker_client()
     assert reached.value.args == ("ssh://user@host", True)
+    monkeypatch.setenv("DOCKER_HOST", "ssh://user@host")
+    with pytest.raises(ReachedError) as reached:
+        docker_client()
+    assert reached.value.args == ("environment", True)
 
 
 @pytest.mark.parametrize("answer", [CliResult(1, "", "unknown command"), CliResult(0, "", "")])
@@ -75,7 +81,7 @@ def test_docker_host_comes_before_the_context_and_asks_no_command(
 def test_an_engine_that_does_not_answer_is_one_clear_line(
     context: list[CliResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail() -> None:
+    def fail(*, use_ssh_client: bool) -> None:
         raise DockerException("connection aborted\nsecond line")
 
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
@@ -83,3 +89,22 @@ def test_an_engine_that_does_not_answer_is_one_clear_line(
     with pytest.raises(DeployError) as raised:
         docker_client()
     assert raised.value.what == "no Docker engine answers" and "DOCKER_HOST" in raised.value.fix
+    assert raised.value.why == "unix:///nowhere.sock: connection aborted second line"
+
+
+def test_why_no_engine_answers_is_said_in_the_words_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
+    with pytest.raises(DeployError) as raised:
+        docker_client()
+    assert raised.value.why == "unix:///nowhere.sock: No such file or directory"
+
+
+def test_an_engine_behind_ssh_without_its_package_is_no_dead_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*, use_ssh_client: bool) -> None:
+        raise DockerException("Install paramiko package to enable ssh:// support")
+
+    monkeypatch.setenv("DOCKER_HOST", "ssh://user@host")
+    monkeypatch.setattr(docker, "from_env", fail)
+    with pytest.raises(DeployError, match="ssh://user@host needs a package") as raised:
+        docker_client()
+    assert raised.value.fix == "pip install 'docker[ssh]'"

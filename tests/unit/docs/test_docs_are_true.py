@@ -10,9 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from shardwright.cli.main import COMMANDS, run
+from shardwright.cli.main import COMMANDS, cli, run
 from shardwright.connect.decode import Section
 from shardwright.connect.strict_yaml import load_yaml
 from shardwright.layout.overrides import ENV_RULES
@@ -20,6 +21,8 @@ from shardwright.layout.schema import decode_layout
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+_COMMAND = re.compile(r"deploy ((?:[a-z]+ ?)+)([^`\n|;)#\"]*)")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 _CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 _LAYOUT = re.compile(r"```yaml layout\n(.*?)```", re.DOTALL)
 
@@ -88,6 +91,44 @@ def test_every_gate_is_documented() -> None:
 def test_every_command_is_named_in_the_readme() -> None:
     readme = (ROOT / "README.md").read_text()
     assert [name for name in COMMANDS if f"deploy {name}" not in readme] == []
+
+
+def unknown_options(text: str) -> list[str]:
+    """The options of every `deploy VERB …` in a text that the verb does not have."""
+    found = []
+    for words, rest in _COMMAND.findall(text):
+        command: click.Command = cli
+        options: set[str] = {"--help"}
+        for word in words.split():
+            inner = command.get_command(click.Context(cli), word) if isinstance(command, click.Group) else None
+            if inner is None:
+                break
+            command = inner
+        own = list(command.commands.values()) if isinstance(command, click.Group) else []
+        for each in (command, *own):
+            options |= {option for parameter in each.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        if command is not cli:
+            found += [f"{words}{option}" for option in _OPTION.findall(rest) if option not in options]
+    return found
+
+
+SOURCES = [
+    file
+    for folder in ("shardwright", "configs", "patches")
+    for file in (ROOT / folder).rglob("*")
+    if file.suffix in (".py", ".yaml")
+]
+
+
+def test_no_page_and_no_message_names_an_option_that_its_verb_does_not_have() -> None:
+    texts = {file: file.read_text() for file in (*PAGES, *SOURCES)}
+    assert {str(file): found for file, text in texts.items() if (found := unknown_options(text))} == {}
+    assert unknown_options("fix: `deploy patch check x --wheel 0.30.0 --wheels`") == ["patch check x --wheels"]
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"(docs/{page.name})" not in readme] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -58,6 +58,15 @@ def test_the_lock_is_free_after_the_block_and_after_an_error_in_it(tmp_path: Pat
     assert lock.read_text() == ""
 
 
+def test_a_refusal_leaves_nothing_to_take_up_and_a_crash_does(tmp_path: Path) -> None:
+    lock = tmp_path / "quick.lock"
+    for error, left in ((DeployError("no engine"), False), (ValueError("crash"), True)):
+        with pytest.raises(type(error)), hold(lock, "deploy up quick"):
+            raise error
+        with hold(lock, "deploy up quick") as dead:
+            assert (dead is not None) is left
+
+
 def test_a_program_started_while_the_lock_is_held_does_not_keep_it(tmp_path: Path) -> None:
     lock = tmp_path / "quick.lock"
     with hold(lock, "first"):

@@ -1,4 +1,4 @@
-"""Verbs that ask a running server: `smoke`, `degen`."""
+"""The verb `degen`."""
 
 from __future__ import annotations
 
@@ -11,31 +11,27 @@ from pathlib import Path
 import click
 
 from shardwright.campaign.request import prepare
-from shardwright.cli.common import Target, layout_options, target_server
+from shardwright.cli.common import Target
 from shardwright.cli.probe_common import (
-    COLOURS,
+    Asked,
     ProgressLine,
     concurrency_option,
     mode_options,
-    open_journal,
     output_option,
-    reach,
-    server_options,
-    show_start,
+    probe_command,
     styled,
 )
-from shardwright.errors import UsageError
+from shardwright.errors import ExitCode, UsageError
 from shardwright.probes.client import Api
 from shardwright.probes.degen.control import control_file, keep_control, server_fingerprint
 from shardwright.probes.degen.plan import BOUNDED_MAX_TOKENS, DegenPlan, full_plan
 from shardwright.probes.degen.prompts import ROTATION, own_prompts
-from shardwright.probes.degen.report import failing_trials
+from shardwright.probes.degen.report import PROBE, failing_trials
 from shardwright.probes.degen.run import run_degen
 from shardwright.probes.journal import Journal, Record
 from shardwright.probes.pool import finished_trials
 from shardwright.probes.report import ProbeReport
 from shardwright.probes.server import Server, identify
-from shardwright.probes.smoke.run import Check, SmokeResult, run_smoke
 from shardwright.probes.stored import read_records
 from shardwright.probes.wire import Endpoint
 
@@ -47,35 +43,7 @@ _EXAMPLES_SHOWN = 3
 
 
 @click.command()
-@layout_options
-@server_options
-@click.pass_context
-def smoke(
-    ctx: click.Context,
-    layout: str | None,
-    sets: tuple[str, ...],
-    base_url: str | None,
-    api_key_env: str | None,
-    as_json: bool,
-) -> None:
-    """Ask the running server a few certain things.
-
-    Health, version, model name, a greedy completion twice, chat, streaming equal to non-streaming, usage, broken
-    characters and finish reason. Exit 2 when a check fails, 4 when nobody answers; a skipped check is not a pass.
-    """
-    target = target_server(layout, sets, base_url, api_key_env)
-    endpoint = Endpoint(target.base_url, target.api_key)
-    result = run_smoke(endpoint, target.model, None if as_json else _show_check)
-    if as_json:
-        click.echo(json.dumps(result.to_json(), indent=1))
-    else:
-        _show_smoke(result)
-    ctx.exit(result.exit_code)
-
-
-@click.command()
-@layout_options
-@server_options
+@probe_command
 @mode_options
 @click.option(
     "--trials", type=click.IntRange(min=1), help=f"Number of trials; else {_TRIALS_VARIABLE} or the layout's."
@@ -90,14 +58,8 @@ def smoke(
 )
 @concurrency_option
 @output_option
-@click.pass_context
 def degen(
-    ctx: click.Context,
-    layout: str | None,
-    sets: tuple[str, ...],
-    base_url: str | None,
-    api_key_env: str | None,
-    as_json: bool,
+    asked: Asked,
     mode: str | None,
     trials: int | None,
     prompts: tuple[str, ...],
@@ -105,8 +67,7 @@ def degen(
     max_tokens: int | None,
     control: str | None,
     concurrency: int,
-    output: str | None,
-) -> None:
+) -> ExitCode:
     """Count looping answers over many trials.
 
     Short questions at temperature 0.8 and top_p 0.9, each with its own fixed seed; an answer that loops is ended at
@@ -116,23 +77,20 @@ def degen(
     --quick asks 20. --full asks 200, then 40 transcripts with tool results and 40 long texts, a fifth alone and the
     rest 8 at a time; it fails at the fourth degenerate trial, and 1 to 3 exit 3.
     """
-    target = target_server(layout, sets, base_url, api_key_env)
-    server = reach(target)
+    server, target = asked.server, asked.target
     plan = _plan(server, target, trials, prompts, api, max_tokens, mode)
     arm = () if control is None else _control(control, target, plan, concurrency)
-    with open_journal(target, "degen", plan.id(server), output, api_key_env) as journal:
-        show_start(server, plan.budget(), journal)
+    with asked.trials(PROBE, plan, ProgressLine("degenerate")) as (journal, on_progress):
         on_file = len(finished_trials(journal.records, plan.id(server)))
-        with ProgressLine("degenerate") as shown:
-            report = run_degen(server, plan, journal, concurrency=concurrency, control=arm, on_progress=shown.update)
+        report = run_degen(server, plan, journal, concurrency=concurrency, control=arm, on_progress=on_progress)
         examples = failing_trials(journal.records, report.plan)
         if target.digest:
             keep_control(target.project_root / "runs", plan, target.digest, journal.records)
-    if as_json:
+    if asked.as_json:
         click.echo(json.dumps(report.to_json(), indent=1))
     else:
         _show_degen(report, on_file, examples)
-    ctx.exit(report.exit_code)
+    return report.exit_code
 
 
 def _plan(
@@ -194,16 +152,6 @@ def _trials_from(environment: Mapping[str, str]) -> int:
         raise UsageError(f"{_TRIALS_VARIABLE}={text!r} is no number of trials", fix=f"unset {_TRIALS_VARIABLE}")
     click.echo(f"override {_TRIALS_VARIABLE}={text}", err=True)
     return int(text)
-
-
-def _show_check(check: Check) -> None:
-    status = click.style(f"{check.status:4}", fg=COLOURS[check.status])
-    click.echo(f"{status}  {check.id:24}  {check.elapsed_s * 1000:6.0f} ms  {check.detail}")
-
-
-def _show_smoke(result: SmokeResult) -> None:
-    parts = [f"{result.count('PASS')} passed", f"{result.count('FAIL')} failed", f"{result.count('SKIP')} skipped"]
-    click.echo(f"{styled(result.verdict)}: {', '.join(parts)} at {result.base_url}")
 
 
 def _show_degen(report: ProbeReport, on_file: int, examples: list[Record]) -> None:
