@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from shardwright.errors import UsageError
 
@@ -10,6 +11,7 @@ _VERSION = re.compile(r"^(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:(?:[.+-]|a|b|rc|
 _CLAUSE = re.compile(r"^(<=|>=|==|<|>)\s*(\d+\.\d+(?:\.\d+)?)$", re.ASCII)
 
 
+@lru_cache(maxsize=256)
 def parse_version(text: str) -> tuple[int, int, int]:
     """`0.30.0`, `0.30` or `0.30.0+cpu` as (major, minor, patch); UsageError when it is none of these."""
     match = _VERSION.match(text.strip())
@@ -18,6 +20,7 @@ def parse_version(text: str) -> tuple[int, int, int]:
     return int(match[1]), int(match[2]), int(match[3] or 0)
 
 
+@lru_cache(maxsize=1024)
 def version_in(version: str, ranges: str) -> bool:
     """Whether `version` satisfies every comma-separated clause of `ranges`; an empty string admits all."""
     have = parse_version(version)
