@@ -44,7 +44,7 @@ STOCK_BACKENDS = (
     _Backend("FLASHMLA_SPARSE", _KNOWN, (9, 10), _PACKED | {"fp8", "fp8_ds_mla"}, decode_context=_NEW),
     _Backend("FLASHMLA_SPARSE", _NEW, (10,), frozenset({"nvfp4_ds_mla"}), decode_context=_NEW),
     _Backend("FLASH_ATTN_MLA_SPARSE", _KNOWN, (9,), _NATIVE, half=True),
-    _Backend("FLASH_ATTN_MLA_SPARSE_FA4", ">=0.33,<0.34", (10,), _PACKED, decode_context=">=0.33,<0.34"),
+    _Backend("FLASH_ATTN_MLA_SPARSE_FA4", ">=0.33,<0.34", (10,), _PACKED, decode_context=_KNOWN),
     _Backend("FLASHINFER_MLA_SPARSE", _KNOWN, (10,), _NATIVE | _FP8, half=True, decode_context=_KNOWN),
     _Backend("FLASHINFER_MLA_SPARSE_SM120", _KNOWN, (12,), _FP8 | {"auto", "fp8_ds_mla"}, topk=2048),
     _Backend("FLASHINFER_MLA_SPARSE_SM90", _NEW, (9,), _PACKED | _FP8),

@@ -81,7 +81,7 @@ def test_without_a_name_any_backend_of_the_card_may_do(capability: str, formats:
     ],
 )
 def test_a_backend_comes_with_its_version(backend: str, capability: str, dtype: str, first: str) -> None:
-    for version in ("0.28.0", "0.29.9", "0.30.0", "0.33.9"):
+    for version in ("0.28.0", "0.29.9", "0.30.0", "0.32.9", "0.33.9"):
         assert takes(version, capability, dtype, backend) == (version >= first), version
 
 

@@ -336,6 +336,11 @@ def test_only_the_cards_that_the_ranks_take_are_compared() -> None:
     assert len(said(check_uneven_cards, deployed(tensor=2, env={"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2"}), facts)) == 1
 
 
+def test_stages_of_one_card_each_may_differ() -> None:
+    facts = Facts(gpus=(Gpu("card", "9.0", 80.0), Gpu("card", "9.0", 40.0)))
+    assert said(check_uneven_cards, deployed(pipeline=2), facts) == []
+
+
 @pytest.mark.parametrize(
     ("count", "device", "found"),
     [
