@@ -145,14 +145,21 @@ def show_report(report: ProbeReport, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=1))
         return
-    click.echo(f"{styled(report.verdict)}: {report.probe}, {report.failures} of {report.trials} trials failed")
+    show_head(report, f"{report.probe}, {report.failures} of {report.trials} trials failed")
+    if report.classes:
+        click.echo("  " + "  ".join(f"{name} {count}" for name, count in report.classes.items()))
+    click.echo(f"  trials: {report.file}")
+
+
+def show_head(report: ProbeReport, count: str) -> None:
+    """Verdict and count, with the upper bound of the rate where there is one; the grounds; what would decide."""
+    bound = report.numbers.get("upper_bound")
+    sure = f"; with 95 % confidence the true rate is at most {100 * bound:.3g} %" if report.trials and bound else ""
+    click.echo(f"{styled(report.verdict)}: {count}{sure}")
     for reason in report.reasons:
         click.echo(f"  {reason}")
     if report.more_trials:
         click.echo(f"  {report.more_trials} more trials would decide")
-    if report.classes:
-        click.echo("  " + "  ".join(f"{name} {count}" for name, count in report.classes.items()))
-    click.echo(f"  trials: {report.file}")
 
 
 def styled(verdict: str) -> str:

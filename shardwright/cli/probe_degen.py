@@ -19,7 +19,7 @@ from shardwright.cli.probe_common import (
     mode_options,
     output_option,
     probe_command,
-    styled,
+    show_head,
 )
 from shardwright.errors import ExitCode, UsageError
 from shardwright.probes.client import Api
@@ -156,14 +156,9 @@ def _trials_from(environment: Mapping[str, str]) -> int:
 
 def _show_degen(report: ProbeReport, on_file: int, examples: list[Record]) -> None:
     numbers = report.numbers
-    click.echo(
-        f"{styled(report.verdict)}: {report.failures} of {report.trials} trials degenerate; "
-        f"with 95 % confidence the true rate is at most {100 * numbers['upper_bound']:.3g} %"
-    )
+    show_head(report, f"{report.failures} of {report.trials} trials degenerate")
     if on_file:
         click.echo(f"  {on_file} of these trials were on file already")
-    for reason in report.reasons:
-        click.echo(f"  {reason}")
     control = numbers["control"]
     if control:
         click.echo(

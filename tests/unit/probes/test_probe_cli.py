@@ -9,6 +9,8 @@ from click.testing import CliRunner
 from stub_server import StubServer
 
 from shardwright.cli.main import run
+from shardwright.cli.probe_common import show_head
+from shardwright.probes.report import ProbeReport
 
 Start = Callable[[str], StubServer]
 
@@ -51,7 +53,18 @@ def test_degen_exit_codes(stub: Start, capsys: pytest.CaptureFixture[str], mode:
     found, out, err = deploy(capsys, "degen", "--base-url", stub(mode).base_url, "--trials", "7")
     assert found == code
     assert out.startswith(f"{word}: ")
+    # A bound of trials that nobody answered would be a number about nothing.
+    assert ("the true rate is at most" in out.splitlines()[0]) == (word != "FAULT")
     assert "7 trials, 5 prompts in turn" in err
+
+
+def test_what_would_decide_is_said_beside_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    report = ProbeReport("degen", "INCONCLUSIVE", (), 200, 2, 0, {}, "", "", 94, {"upper_bound": 0.0312})
+    show_head(report, "2 of 200 trials degenerate")
+    assert capsys.readouterr().out.splitlines() == [
+        "INCONCLUSIVE: 2 of 200 trials degenerate; with 95 % confidence the true rate is at most 3.12 %",
+        "  94 more trials would decide",
+    ]
 
 
 def test_degen_of_nobody(capsys: pytest.CaptureFixture[str], free_port: int) -> None:
