@@ -58,12 +58,14 @@ def keep_record(state_dir: Path, record: StartRecord) -> None:
 
 def read_record(state_dir: Path, layout: str) -> StartRecord | None:
     """What was last started for a layout; None when nothing was."""
+    file = _file(state_dir, layout)
     try:
-        return msgspec.json.decode(_file(state_dir, layout).read_bytes(), type=StartRecord)
+        return msgspec.json.decode(file.read_bytes(), type=StartRecord)
     except FileNotFoundError:
         return None
     except (msgspec.DecodeError, OSError) as error:
-        raise DeployError(f"the record of {layout} cannot be read: {error}", fix=f"deploy stop {layout}") from None
+        fix = f"rm {file}; what runs is found without it: deploy stop {layout}"
+        raise DeployError(f"the record of {layout} cannot be read: {error}", fix=fix) from None
 
 
 def list_records(state_dir: Path) -> tuple[StartRecord, ...]:

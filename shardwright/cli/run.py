@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from shardwright.campaign.engines import runtime_of
 from shardwright.campaign.launch import newest_instance
-from shardwright.campaign.records import StartRecord, read_record
+from shardwright.campaign.records import StartRecord, read_record, record_of
 from shardwright.cli.common import layout_options, load, read_log, show_findings
 from shardwright.connect.project import Project, open_project
 from shardwright.errors import DeployError, ExitCode
@@ -158,5 +159,17 @@ def _started(project: Project, layout: str | None) -> tuple[str, StartRecord, Ru
     name = layout_name(project, layout)
     record = read_record(project.state_dir(), name)
     if record is None:
-        raise DeployError(f"nothing of {name} was started from this project", fix=f"deploy start {name}")
+        record = _not_noted(project, name, layout)
     return name, record, runtime_of(record.runtime, project.root)
+
+
+def _not_noted(project: Project, name: str, layout: str | None) -> StartRecord:
+    """What a start that was killed before it was noted would have noted."""
+    deployment = load(layout, ()).deployment
+    try:
+        instances = runtime_of(deployment.runtime, project.root).instances(name)
+    except DeployError:
+        instances = ()
+    if not instances:
+        raise DeployError(f"nothing of {name} was started from this project", fix=f"deploy start {name}")
+    return replace(record_of(deployment, instances[0].started_at or 0.0), instance=instances[0].name)

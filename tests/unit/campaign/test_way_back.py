@@ -167,3 +167,21 @@ def test_interrupted_after_the_stop_the_same_command_goes_on(stage: Stage, deplo
     assert outcome.data["run"].endswith(left)
     deploy.ok("rollback", "stub")
     assert stage.running() == [first]
+
+
+def test_an_engine_whose_start_was_never_noted_can_be_stopped(stage: Stage, deploy: Killable) -> None:
+    first = deploy.ok("up", "stub", "--json").data["instance"]
+    (stage.folder / ".deploy" / "started" / "stub.json").unlink()
+    assert f"stopped {first}" in deploy.ok("stop", "stub").stdout
+    assert stage.running() == []
+
+
+def test_a_record_that_does_not_read_says_what_to_do_and_that_works(stage: Stage, deploy: Killable) -> None:
+    deploy.ok("up", "stub", "--json")
+    record = stage.folder / ".deploy" / "started" / "stub.json"
+    record.write_text("{")
+    refused = deploy("stop", "stub")
+    assert refused.status == 1 and f"rm {record}" in refused.stderr
+    record.unlink()
+    deploy.ok("stop", "stub")
+    assert stage.running() == []
