@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,7 @@ import pytest
 from shardwright.cli.main import run as deploy
 from shardwright.probes.faulty.faults import FAULTS
 from shardwright.probes.selftest import arms as selftest_arms
-from shardwright.probes.selftest.arms import ARMS, Observed
+from shardwright.probes.selftest.arms import ARMS, Observed, observe
 from shardwright.probes.selftest.run import Cell, is_right, matrix, planned_cells, run_selftest
 from shardwright.probes.stats import clopper_pearson_upper
 
@@ -16,15 +19,32 @@ ROOT = Path(__file__).resolve().parents[3]
 BEGIN, END = "<!-- selftest: begin -->\n", "\n<!-- selftest: end -->"
 _SLOW_ONES = {"deep-stall", "abort-leak"}
 _SEEDS = 3
+_AT_ONCE = 4
+"""Servers beside each other: most of their time is waiting for what they pace."""
 
 
 def cells_of(*probes: str) -> list[tuple[str, str, str]]:
     return [cell for cell in planned_cells(probes) if cell[1] not in _SLOW_ONES]
 
 
-def wrong(cells: list[tuple[str, str, str]], seeds: int = 1) -> list[str]:
-    result = run_selftest(cells, seeds)
-    return [f"{c.probe} on {c.mode}: expected {c.expected}, saw {c.observed}" for c in result.cells if mistakes(c)]
+def wrong(cells: list[tuple[str, str, str]]) -> list[str]:
+    return said_wrong(run_selftest(cells).cells)
+
+
+def said_wrong(cells: Iterable[Cell]) -> list[str]:
+    return [f"{c.probe} on {c.mode}: expected {c.expected}, saw {c.observed}" for c in cells if mistakes(c)]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessPoolExecutor]:
+    with ProcessPoolExecutor(_AT_ONCE, mp_context=get_context("spawn")) as workers:
+        yield workers
+
+
+def side_by_side(pool: ProcessPoolExecutor, cells: list[tuple[str, str, str]], seeds: int) -> list[Cell]:
+    """As `run_selftest`, all servers of all cells in a pool."""
+    runs = [(cell, [pool.submit(observe, cell[0], cell[1], seed) for seed in range(1, seeds + 1)]) for cell in cells]
+    return [Cell(*cell, tuple(run.result() for run in started)) for cell, started in runs]
 
 
 def mistakes(cell: Cell) -> int:
@@ -93,8 +113,8 @@ def test_the_command_prints_cells_and_exits_by_them(capsys: pytest.CaptureFixtur
 
 @pytest.mark.slow
 @pytest.mark.parametrize("probe", ARMS)
-def test_every_probe_is_right_on_every_server_with_several_seeds(probe: str) -> None:
-    assert wrong(planned_cells([probe]), _SEEDS) == []
+def test_every_probe_is_right_on_every_server_with_several_seeds(probe: str, pool: ProcessPoolExecutor) -> None:
+    assert said_wrong(side_by_side(pool, planned_cells([probe]), _SEEDS)) == []
 
 
 @pytest.mark.slow
@@ -109,9 +129,11 @@ def test_every_probe_is_right_on_every_server_with_several_seeds(probe: str) -> 
         ("speed", "salt-ignored"),
     ],
 )
-def test_twenty_healthy_and_twenty_faulty_servers_are_told_apart(probe: str, fault: str) -> None:
-    expected = {cell[1]: cell[2] for cell in planned_cells([probe], ["healthy", fault])}
-    for mode in ("healthy", fault):
-        result = run_selftest([(probe, mode, expected[mode])], 20)
-        wrong_ones = mistakes(result.cells[0])
-        assert (wrong_ones, clopper_pearson_upper(wrong_ones, 20) < 0.14) == (0, True), result.cells[0]
+def test_twenty_healthy_and_twenty_faulty_servers_are_told_apart(
+    probe: str, fault: str, pool: ProcessPoolExecutor
+) -> None:
+    cells = planned_cells([probe], ["healthy", fault])
+    assert [cell[1] for cell in cells] == ["healthy", fault]
+    for cell in side_by_side(pool, cells, 20):
+        wrong_ones = mistakes(cell)
+        assert (wrong_ones, clopper_pearson_upper(wrong_ones, 20) < 0.14) == (0, True), cell
