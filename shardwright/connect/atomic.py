@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -13,6 +14,7 @@ FILE_MODE = 0o644
 DIRECTORY_MODE = 0o755
 
 _SWAP_ATTEMPTS = 16
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 
 def write_file(path: Path, data: bytes, mode: int = FILE_MODE) -> None:
@@ -70,8 +72,9 @@ def _swap(staged: Path, destination: Path) -> None:
                     continue
             try:
                 staged.rename(destination)
-            except OSError:
-                if destination.exists():
+            except OSError as error:
+                # Asking whether it is there now would be too late: a third process may have moved it aside again.
+                if error.errno in _TAKEN:
                     continue
                 if (aside / "old").exists():
                     (aside / "old").rename(destination)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -73,6 +74,22 @@ def test_many_writers_at_once_leave_one_whole_folder(tmp_path: Path) -> None:
         list(pool.map(write, range(24)))
     assert names(tmp_path) == ["target"]
     assert len({path.read_text() for path in (tmp_path / "target").iterdir()}) == 1
+
+
+def test_a_place_that_was_taken_and_left_again_between_two_looks_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename, taken = Path.rename, [OSError(errno.ENOTEMPTY, "taken")]
+
+    def unlucky(self: Path, target: Path) -> Path:
+        if self.suffix == ".tmp" and taken:
+            raise taken.pop()
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", unlucky)
+    with staged_directory(tmp_path / "target") as staged:
+        (staged / "file").write_text("new")
+    assert names(tmp_path) == ["target"] and not taken
 
 
 def test_a_reader_keeps_the_folder_that_it_has_open(tmp_path: Path) -> None:
