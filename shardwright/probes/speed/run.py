@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
@@ -103,6 +103,18 @@ def run_speed(
     return report
 
 
+@dataclass(frozen=True)
+class _Counted:
+    """Streams sent together, the tokens they say they brought, and how far the server's counters went meanwhile."""
+
+    streams: list[Record]
+    made: int
+    metrics: dict[str, Any] | None
+
+    def counters(self) -> dict[str, Any]:
+        return {"asked": len(self.streams), "made": self.made, "metrics": self.metrics}
+
+
 class _Run:
     """Asks for rounds; remembers which numbers of streams are warm."""
 
@@ -129,19 +141,15 @@ class _Run:
 
     def _decode(self, key: Key) -> Record:
         warm_up = self._warm_up(key.concurrency)
-        before = read_metrics(self._server.endpoint)
-        streams = self._streams(self._plan.requests(key, self._server, self._next_salt()))
-        made = sum(stream["completion_tokens"] or 0 for stream in streams)
+        counted = self._streams(self._plan.requests(key, self._server, self._next_salt()))
         return {
             "prompt": key.prompt,
             "sampler": key.sampler,
             "round": key.round,
             "max_tokens": self._plan.max_tokens,
             "warm_up": warm_up,
-            "streams": streams,
-            "asked": len(streams),
-            "made": made,
-            "metrics": self._counted(before, len(streams), made),
+            "streams": counted.streams,
+            **counted.counters(),
         }
 
     def _warm_up(self, level: int) -> dict[str, Any]:
@@ -150,8 +158,8 @@ class _Run:
             plan, key = self._plan, Key("decode", level, MANY)
             steps: list[float] = []
             while len(steps) < plan.warm_up_most:
-                streams = self._streams(plan.requests(key, self._server, self._next_salt()))
-                steps.append(round(median_step_ms(streams), 4))
+                counted = self._streams(plan.requests(key, self._server, self._next_salt()))
+                steps.append(round(median_step_ms(counted.streams), 4))
                 if len(steps) >= plan.warm_up_least and settled(steps, plan.settle_share):
                     break
             self._warm[level] = {"steps_ms": steps, "settled": settled(steps, plan.settle_share)}
@@ -159,23 +167,20 @@ class _Run:
 
     def _prefill(self, key: Key) -> Record:
         if self._tokens_per_word is None:
-            sized = self._one_token(_SIZING_WORDS)
-            self._tokens_per_word = sized["prompt_tokens"] / _SIZING_WORDS
-        short = self._one_token(_SHORT_WORDS)
-        before = read_metrics(self._server.endpoint)
-        long = self._one_token(int(key.tokens / self._tokens_per_word))
+            self._tokens_per_word = self._one_token(_SIZING_WORDS).streams[0]["prompt_tokens"] / _SIZING_WORDS
+        short = self._one_token(_SHORT_WORDS).streams[0]
+        counted = self._one_token(int(key.tokens / self._tokens_per_word))
+        long = counted.streams[0]
         return {
             "round": key.round,
             "target_tokens": key.tokens,
             "prompt_tokens": long["prompt_tokens"],
             "ttft_s": long["ttft_s"],
             "short_ttft_s": short["ttft_s"],
-            "asked": 1,
-            "made": long["completion_tokens"],
-            "metrics": self._counted(before, 1, long["completion_tokens"]),
+            **counted.counters(),
         }
 
-    def _one_token(self, words: int) -> Record:
+    def _one_token(self, words: int) -> _Counted:
         """One stream of one token for a prompt that no cache holds. Raises TransportError."""
         request = Request(
             self._server.model,
@@ -186,10 +191,10 @@ class _Run:
             self._server.capabilities.extensions,
             fields={"cache_salt": self._next_salt()} if self._server.capabilities.cache_salt else {},
         )
-        stream = self._streams([request])[0]
-        if not stream["prompt_tokens"]:
+        counted = self._streams([request])
+        if not counted.streams[0]["prompt_tokens"]:
             raise TransportError("protocol", "a stream that was asked for usage gives none")
-        return stream
+        return counted
 
     def _self_check(self, key: Key, on_file: Mapping[Any, Record]) -> Record:
         rounds = [
@@ -205,8 +210,12 @@ class _Run:
         error = self._gap_error(key.concurrency, period_s, events)
         return {"period_s": period_s, "events": events, "gap_error": round(error, 5)}
 
-    def _streams(self, requests: list[Request]) -> list[Record]:
-        """The times of streams sent together. Raises the first TransportError."""
+    def _streams(self, requests: list[Request]) -> _Counted:
+        """The times of streams sent together, and the server's counters around them. Raises the first TransportError.
+
+        Whatever is asked waits until it is counted, warm-up too: else it would show in the counters of what comes next.
+        """
+        before = read_metrics(self._server.endpoint)
         answers = run_streams(self._server.endpoint, requests)
         streams = []
         for answer in answers:
@@ -216,7 +225,12 @@ class _Run:
                 raise TransportError("protocol", "a stream brought no token")
             streams.append(_stream_record(answer))
         first = min(stream["sent_s"] for stream in streams)
-        return [stream | {"sent_s": round(stream["sent_s"] - first, 6)} for stream in streams]
+        made = sum(stream["completion_tokens"] or 0 for stream in streams)
+        return _Counted(
+            [stream | {"sent_s": round(stream["sent_s"] - first, 6)} for stream in streams],
+            made,
+            self._counted(before, len(streams), made),
+        )
 
     def _counted(self, before: Metrics | None, asked: int, made: int) -> dict[str, Any] | None:
         """The counters' way since `before`; they may lag behind the last event, so they get a moment to arrive."""

@@ -122,10 +122,12 @@ def test_no_healthy_trial_is_called_faulty(test: str, tmp_path: Path) -> None:
 
 
 def test_no_faulty_trial_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed_run, "_COUNTERS_LAG_S", 0.1)
     missed: list[str] = []
     count = 0
+    lag_s = speed_run._COUNTERS_LAG_S
     for wanted, fault in FAULTS.items():
+        # Only counters that never agree are waited for in vain; all others get their time on a busy machine too.
+        monkeypatch.setattr(speed_run, "_COUNTERS_LAG_S", 0.1 if wanted == "CONTAMINATED" else lag_s)
         for line in recorded(fault, _OF_FAULTY, tmp_path / f"{wanted}.jsonl"):
             judged = classify(line)
             count += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ def test_a_server_that_others_use_or_that_began_anew_is_not_measured(mode: str, 
 def test_a_round_with_others_in_it_is_measured_again_and_both_stay_on_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardwright.probes.speed.run._COUNTERS_LAG_S", 0.1)
+    monkeypatch.setattr("shardwright.probes.speed.run._COUNTERS_LAG_S", 1.0)
     file = tmp_path / "t.jsonl"
     plan = SpeedPlan((1,), 1, 16, ("greedy",), (), 0, prompts=("narrative",), warm_up_least=1, warm_up_most=1)
     with FaultyServer(step_s=0.01) as faulty, Journal(file) as journal:
@@ -278,3 +279,19 @@ def test_the_command_measures_and_compares(
     assert "| tg16 narrative (c2) |" in shown
     assert "step_ms, narrative c2:" in shown
     assert deploy(["speed", "--base-url", "http://127.0.0.1:9", "--against", "b.jsonl.none"]) == 64
+
+
+def test_what_the_server_counts_late_is_not_taken_for_traffic_of_others(tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    plan = SpeedPlan((1,), 2, 16, ("greedy",), (200,), 2, prompts=("narrative",), warm_up_least=1, warm_up_most=1)
+    with FaultyServer(step_s=STEP_S, prefill_s_per_token=1e-3) as faulty, Journal(file) as journal:
+        take = faulty.engine.end
+
+        def late(job: Any, finish: str | None) -> None:
+            time.sleep(0.1)
+            take(job, finish)
+
+        faulty.engine.end = late  # type: ignore[method-assign]
+        report = run_speed(identify(Endpoint(faulty.base_url), None), plan, journal, gap_error=exact_client)
+    assert "discarded" not in [record["kind"] for record in read_records(file)]
+    assert report.classes == {"OK": 5}
