@@ -7,6 +7,8 @@ the generic file runs and its neighbours do not. That is a matter of single symb
 What is followed: the classes that a model's class constructs, their methods as they are inherited, `super()`, class
 attributes that name a class, and functions that are called. A method of a constructed class counts as run. Names count
 as run also where they are only mentioned, so "not reached" is certain within the model code, "reached" is likely.
+Before "not reached" is said, the modules outside of the model code that the model mentions are followed too: an
+attention backend, for example, hands back a class of the model code as its metadata builder.
 """
 
 from __future__ import annotations
@@ -36,11 +38,15 @@ class Served:
 
 @dataclass(frozen=True)
 class Closure:
-    """What one model runs: `symbols` are `module:qualified.name`, `modules` the files that it loads."""
+    """What one model runs: `symbols` are `module:qualified.name`, `modules` the files that it loads.
+
+    `outside` are the modules of names that were met and not followed.
+    """
 
     served: Served
     symbols: frozenset[str]
     modules: frozenset[str]
+    outside: frozenset[str]
 
 
 class Reacher:
@@ -68,14 +74,25 @@ class Reacher:
         if module.startswith(f"vllm.{ADDITIVE_PACKAGE}."):
             return None
         also = () if _in_model_code(module) else (module,)
-        closures = [self.closure(name, platform, also) for name in architectures]
-        if not closures or None in closures:
+        near = [self.closure(name, platform, also) for name in architectures]
+        if not near or None in near:
             return None
         wanted = f"{module}:{edit.symbol}" if edit.symbol else ""
-        for closure in closures:
-            if closure and (wanted in closure.symbols if wanted else module in closure.modules):
-                return True
-        return False if _in_model_code(module) else None
+
+        def runs(closure: Closure | None) -> bool:
+            return closure is not None and (wanted in closure.symbols if wanted else module in closure.modules)
+
+        if any(map(runs, near)):
+            return True
+        if not _in_model_code(module):
+            return None
+        return any(runs(self._with_outside(name, platform)) for name in architectures)
+
+    def _with_outside(self, architecture: str, platform: str) -> Closure | None:
+        """The closure through the modules outside of the model code that it mentions, and no further."""
+        near = self.closure(architecture, platform)
+        outside = near.outside if near else ()
+        return self.closure(architecture, platform, [name for name in outside if not _holds_model_code(name)])
 
     def _follow(self, architecture: str, platform: str, also: tuple[str, ...]) -> Closure | None:
         entry = self._entries().get(architecture)
@@ -89,7 +106,7 @@ class Reacher:
         walk.construct(found)
         walk.run()
         served = Served(architecture, found.module, found.name, entry[2])
-        return Closure(served, frozenset(walk.symbols), frozenset(walk.modules))
+        return Closure(served, frozenset(walk.symbols), frozenset(walk.modules), frozenset(walk.outside))
 
     def _entries(self) -> dict[str, tuple[str, str, int]]:
         """Registry name to (module, class, line)."""
@@ -104,6 +121,10 @@ class Reacher:
 
 def _in_model_code(module: str) -> bool:
     return any(module == prefix or module.startswith(f"{prefix}.") for prefix in MODEL_CODE)
+
+
+def _holds_model_code(module: str) -> bool:
+    return any(prefix.startswith(f"{module}.") for prefix in MODEL_CODE)
 
 
 def _registry_items(module: ast.Module) -> Iterator[tuple[ast.Constant, tuple[str, str]]]:
@@ -133,6 +154,7 @@ class _Walk:
         self._modules = modules
         self.symbols: set[str] = set()
         self.modules: set[str] = set()
+        self.outside: set[str] = set()
         self._constructed: set[str] = set()
         self._seen: set[tuple[str, str]] = set()
         self._queue: list[_Visit] = []
@@ -172,6 +194,7 @@ class _Walk:
             return
         if found.node is None:
             self.symbols.add(found.key)
+            self.outside.add(found.module)
         elif isinstance(found.node, ast.ClassDef):
             self.construct(found)
         elif ("", found.key) not in self._seen:

@@ -157,6 +157,30 @@ def test_what_cannot_be_followed_is_unknown_and_never_unreached(tree: MemoryTree
     assert reacher.reached(at("Linear.__init__", "vllm.model_executor.layers.linear"), ["Served"], "cuda") is None
 
 
+BACKEND = b"""\
+class Backend:
+    @staticmethod
+    def get_builder_cls():
+        if current_platform.is_cpu():
+            from vllm.model_executor.models.generic import Builder
+
+            return Builder
+"""
+
+
+def test_a_class_of_the_model_code_that_a_backend_hands_back_runs(tree: MemoryTree) -> None:
+    tree.files["model_executor/models/generic.py"] = GENERIC.replace(
+        b"        self.linear = Linear()", b"        self.linear = Linear(Backend)"
+    ).replace(b"\n\n\nclass Layer", b"\nfrom vllm.v1.backend import Backend\n\n\nclass Layer") + (
+        b"\n\nclass Builder:\n    def build(self):\n        self.x = 1\n"
+    )
+    tree.files["v1/backend.py"] = BACKEND
+    reacher = Reacher(tree)
+    assert reacher.reached(at("Builder.build"), ["Plain"], "cpu") is True
+    assert reacher.reached(at("Builder.build"), ["Plain"], "cuda") is False
+    assert reacher.reached(at("Unused.__init__"), ["Plain"], "cpu") is False
+
+
 def dead_edit(**keys: object) -> dict[str, object]:
     where = {"module": "vllm.model_executor.models.generic", "symbol": "Layer.__init__"}
     return edit(find='_skip_rows = config.pattern == "S"', op="after", **where, **keys)
