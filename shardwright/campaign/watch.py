@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shardwright.campaign.card_memory import CardMemory, card_memory
 from shardwright.campaign.drift import find_drift
 from shardwright.campaign.engine_steps import api_key
 from shardwright.campaign.engines import runtime_of
-from shardwright.campaign.instance_cards import CardMemory, card_memory, named_cards
 from shardwright.campaign.records import StartRecord, list_records
 from shardwright.campaign.request import Request, prepare
 from shardwright.connect.project import Project
 from shardwright.errors import DeployError
 from shardwright.facts.nvml import read_cards
+from shardwright.gates.devices import chosen_cards
 from shardwright.probes.metrics import (
     ACCEPTED,
     DRAFTS,
@@ -182,6 +183,6 @@ def _drift(request: Request, record: StartRecord) -> dict[str, Any]:
 def _cards(request: Request, record: StartRecord, cards: tuple[CardMemory, ...]) -> dict[str, Any]:
     """The cards of the engine, where the layout still is what was started; else all of the host."""
     started = request.deployment.instance_name == record.instance
-    numbers = named_cards(request.deployment) if started else None
+    numbers = chosen_cards(request.deployment) if started else None
     own = tuple(card for card in cards if numbers is not None and card.number in numbers)
     return {"cards": own or cards, "cards_named": bool(own)}

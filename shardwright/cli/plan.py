@@ -235,9 +235,9 @@ def _show_calibration(request: PlanRequest, observed: ObservedPool) -> None:
 def _cache_settings(request: PlanRequest) -> str:
     """What decides the prefill workspace of that start."""
     from shardwright.resolve.capacity import max_model_len
-    from shardwright.resolve.flags import flag
+    from shardwright.resolve.flags import flag_value
 
-    length, dtype = max_model_len(request.deployment, request.facts), flag(request.deployment, "--kv-cache-dtype")
+    length, dtype = max_model_len(request.deployment, request.facts), flag_value(request.deployment, "--kv-cache-dtype")
     parts = (("max_model_len", length), ("kv_cache_dtype", dtype))
     return "".join(f", {key}: {value}" for key, value in parts if value is not None)
 

@@ -57,22 +57,33 @@ def card_request(gpus: str) -> CardRequest:
     return CardRequest(count=whole_number(given.get("count", "1"))) if given else CardRequest(problem="it is empty")
 
 
+def chosen_cards(deployment: Deployment, have: int | None = None) -> tuple[int, ...] | None:
+    """Numbers on the host of the cards that a layout chooses among `have`, in its order.
+
+    A container numbers its cards from 0, so what is chosen inside is a choice among those that were passed in. None
+    where cards are chosen by names that say nothing of their numbers, and, without `have`, where none are chosen.
+    """
+    cards: Sequence[int] | None = None if have is None else range(have)
+    for chosen in (_container_choice(deployment), _inner_choice(deployment)):
+        if chosen is None:
+            continue
+        places = [place for part in chosen if (place := whole_number(part)) is not None]
+        if len(places) < len(chosen):
+            return None
+        cards = places if cards is None else [cards[place] for place in places if place < len(cards)]
+    return None if cards is None else tuple(cards)
+
+
 def used_cards(deployment: Deployment, facts: Facts) -> tuple[tuple[int, Gpu], ...] | None:
     """The cards that the ranks of this host take, each with its number on the host, in the order of the ranks.
 
     None where nobody looked at the cards, or where they are chosen by names that say nothing of their numbers.
     """
-    if facts.gpus is None:
+    gpus = facts.gpus
+    cards = None if gpus is None else chosen_cards(deployment, len(gpus))
+    if gpus is None or cards is None:
         return None
-    there: Sequence[tuple[int, Gpu]] = tuple(enumerate(facts.gpus))
-    for chosen in (_container_choice(deployment), _inner_choice(deployment)):
-        if chosen is None:
-            continue
-        numbers = [whole_number(part) for part in chosen]
-        if any(number is None for number in numbers):
-            return None
-        there = [there[number] for number in numbers if number is not None and number < len(there)]
-    return tuple(there[: local_ranks(deployment)])
+    return tuple((card, gpus[card]) for card in cards[: local_ranks(deployment)])
 
 
 def check_device_selection(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:

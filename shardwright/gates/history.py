@@ -105,7 +105,7 @@ def check_earlier_log(deployment: Deployment, plan: Plan, facts: Facts) -> list[
     if found:
         estimate = found["estimate"]
         text = f"max_model_len {found['length']} needs {found['needed']} GiB of KV cache, of {found['available']} GiB"
-        fix = f"MAX_MODEL_LEN={estimate}" if estimate else "lower MAX_MODEL_LEN; deploy plan says how far"
+        fix = f"MAX_MODEL_LEN={estimate}" if estimate else "lower MAX_MODEL_LEN; how far: deploy plan"
         return [_died(text, "one request of full length does not fit", fix)]
     free = re.search(_FREE, facts.log)
     if free:

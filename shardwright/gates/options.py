@@ -10,6 +10,7 @@ from shardwright.errors import UsageError
 from shardwright.facts.facts import Facts
 from shardwright.gates.finding import Finding
 from shardwright.resolve.deployment import Argument, Deployment, EnvPair
+from shardwright.resolve.flags import flag_value
 from shardwright.resolve.json_flags import flag_object
 
 _WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)
@@ -55,11 +56,7 @@ def _shell_words(text: str) -> list[str]:
 
 def value_of(deployment: Deployment, flag: str) -> str | None:
     """The last value given for a flag, as the engine would take it; None where it is absent."""
-    found = None
-    for name, values, _ in flag_arguments(deployment):
-        if name == flag:
-            found = values[0] if values else ""
-    return found
+    return None if deployment.engine.command is not None else flag_value(deployment, flag)
 
 
 def number_of(deployment: Deployment, flag: str, default: int) -> int:

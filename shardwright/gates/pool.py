@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from shardwright.errors import UsageError
 from shardwright.facts.facts import Facts
 from shardwright.gates.finding import Finding
-from shardwright.gates.options import misread
+from shardwright.gates.options import misread, value_of
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
 
@@ -30,9 +30,8 @@ def check_kv_pool(deployment: Deployment, plan: Plan, facts: Facts) -> list[Find
     # The planner costs start-up time, which layouts without a word on memory need not pay.
     from shardwright.plan.kv_pages import UnknownPagesError
     from shardwright.resolve.capacity import capacity_of
-    from shardwright.resolve.flags import flag
 
-    if flag(deployment, "--max-model-len") in _AUTO:
+    if value_of(deployment, "--max-model-len") in _AUTO:
         return []
     try:
         logged = _logged(deployment, facts)

@@ -39,7 +39,7 @@ def check_max_model_len(deployment: Deployment, plan: Plan, facts: Facts) -> lis
     allow = env_of(deployment, ALLOW_ENV)
     if allow is not None and allow.value.strip().lower() in ("1", "true"):
         why = f"{ALLOW_ENV} lets it start; beyond its positions the model answers nonsense or reads out of bounds"
-        fix = "deploy probe needle at that length, or a shorter max_model_len"
+        fix = f"deploy needle {deployment.name} --lengths {length}, once it runs; or a shorter max_model_len"
         return [Finding(GATE, "warn", text, why=why, fix=fix, evidence=shape.source)]
     return [
         Finding(

@@ -23,7 +23,7 @@ from shardwright.plan.weights import StageWeights
 from shardwright.plan.workspace import default_factor, prefill_workspace_bytes
 from shardwright.resolve.counts import parse_count
 from shardwright.resolve.deployment import Deployment
-from shardwright.resolve.flags import flag, kv_cache_dtype
+from shardwright.resolve.flags import flag_value, kv_cache_dtype
 from shardwright.resolve.json_flags import flag_object
 from shardwright.resolve.rules import RUNNER_ENV, effective_runner
 
@@ -113,11 +113,11 @@ def cache_settings(deployment: Deployment, facts: Facts, shape: Shape) -> CacheS
         version=deployment.engine.vllm,
         platform=deployment.platform,
         kv_dtype=kv_cache_dtype(deployment, facts)[0],
-        dtype=flag(deployment, "--dtype") or "auto",
+        dtype=flag_value(deployment, "--dtype") or "auto",
         block_tokens=_whole(deployment, "--block-size"),
         tensor=shape.tensor,
         capability_major=int(capability) if capability.isdigit() else None,
-        hybrid_manager=flag(deployment, "--disable-hybrid-kv-cache-manager") is None,
+        hybrid_manager=flag_value(deployment, "--disable-hybrid-kv-cache-manager") is None,
     )
 
 
@@ -141,14 +141,14 @@ def stage_weights(deployment: Deployment, facts: Facts, tensor: int) -> StageWei
 def _changed_by_loading(deployment: Deployment, facts: Facts) -> bool:
     """The engine quantises a plain checkpoint while it loads, or offloads weights by name or in groups of layers."""
     plain = facts.shape is not None and facts.shape.quantisation is None
-    if plain and flag(deployment, "--quantization", "-q") not in (None, "None", "none"):
+    if plain and flag_value(deployment, "--quantization", "-q") not in (None, "None", "none"):
         return True
-    return bool(flag(deployment, "--cpu-offload-params") or _whole(deployment, "--offload-group-size"))
+    return bool(flag_value(deployment, "--cpu-offload-params") or _whole(deployment, "--offload-group-size"))
 
 
 def _offloaded_gib(deployment: Deployment) -> float:
     """GiB of weights per card that stay on the host."""
-    text = flag(deployment, "--cpu-offload-gb")
+    text = flag_value(deployment, "--cpu-offload-gb")
     try:
         size = float(text or 0)
     except ValueError:
@@ -160,7 +160,7 @@ def _offloaded_gib(deployment: Deployment) -> float:
 
 def utilization(deployment: Deployment) -> float:
     """The share of a card that the engine takes."""
-    text = flag(deployment, "--gpu-memory-utilization")
+    text = flag_value(deployment, "--gpu-memory-utilization")
     if text is None:
         return _DEFAULT_UTILIZATION
     try:
@@ -186,7 +186,7 @@ def card_memory_gib(deployment: Deployment, facts: Facts, shape: Shape) -> tuple
 
 def max_model_len(deployment: Deployment, facts: Facts) -> int | None:
     """As asked for; where the layout is silent (or says auto), what the model's config allows."""
-    text = flag(deployment, "--max-model-len")
+    text = flag_value(deployment, "--max-model-len")
     value = _whole(deployment, "--max-model-len") if text not in (None, "auto", "-1") else None
     if value is None and facts.model is not None and facts.model.attention is not None:
         return facts.model.attention.max_positions
@@ -269,8 +269,8 @@ def _batch_settings(deployment: Deployment, facts: Facts, shape: Shape) -> Batch
         card_gib=min(cards, default=0.0),
         card_name=facts.gpus[0].name if facts.gpus else "",
         compute_capability=_capability(deployment, facts),
-        throughput_mode=flag(deployment, "--performance-mode") == "throughput",
-        chunked_prefill=flag(deployment, "--no-enable-chunked-prefill") is None,
+        throughput_mode=flag_value(deployment, "--performance-mode") == "throughput",
+        chunked_prefill=flag_value(deployment, "--no-enable-chunked-prefill") is None,
         max_model_len=max_model_len(deployment, facts),
         max_num_seqs=_whole(deployment, "--max-num-seqs"),
     )
@@ -278,7 +278,10 @@ def _batch_settings(deployment: Deployment, facts: Facts, shape: Shape) -> Batch
 
 def _concurrent_batches(deployment: Deployment, stages: int) -> int:
     """Batches under way together: vLLM config/vllm.py max_concurrent_batches."""
-    if flag(deployment, "--no-async-scheduling") is not None or deployment.speculation.family in ("ngram", "suffix"):
+    if flag_value(deployment, "--no-async-scheduling") is not None or deployment.speculation.family in (
+        "ngram",
+        "suffix",
+    ):
         return stages
     pinned = next((pair.value for pair in deployment.env if pair.name == RUNNER_ENV), "")
     if effective_runner(deployment.platform, deployment.engine.vllm, pinned) == "v2":
@@ -294,7 +297,7 @@ def _capability(deployment: Deployment, facts: Facts) -> str:
 
 def _whole(deployment: Deployment, *names: str) -> int | None:
     try:
-        return parse_count(flag(deployment, *names))
+        return parse_count(flag_value(deployment, *names))
     except UsageError as error:
         raise _misread(deployment, names[0], error.what) from None
 

@@ -6,7 +6,7 @@ from shardwright.facts.facts import Facts
 from shardwright.resolve.deployment import Deployment
 
 
-def flag(deployment: Deployment, *names: str) -> str | None:
+def flag_value(deployment: Deployment, *names: str) -> str | None:
     """The value of an engine flag as text, "" for a bare switch, None where it is absent; the last one counts."""
     found = None
     for argument in deployment.engine_args:
@@ -22,7 +22,7 @@ def kv_cache_dtype(deployment: Deployment, facts: Facts) -> tuple[str, str]:
     vLLM utils/torch_utils.py get_kv_cache_quant_algo_string (ModelOpt) and layers/attention/attention.py
     (compressed-tensors): a quantised checkpoint that stores scales for its cache turns `auto` into its own format.
     """
-    given = flag(deployment, "--kv-cache-dtype") or "auto"
+    given = flag_value(deployment, "--kv-cache-dtype") or "auto"
     quantisation = facts.shape.quantisation if facts.shape else None
     if given == "auto" and quantisation is not None and quantisation.kv_cache_dtype is not None:
         return quantisation.kv_cache_dtype, "the checkpoint"

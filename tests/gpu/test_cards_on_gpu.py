@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from shardwright.campaign.instance_cards import card_memory
+from shardwright.campaign.card_memory import card_memory
 from shardwright.facts.host import read_gpus, read_links
 from shardwright.facts.nvml import read_nvml
 

@@ -11,14 +11,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from campaign_stage import Stage
 from deploy_cli_process import Killable
 
-from shardwright.campaign.instance_cards import named_cards
 from shardwright.campaign.watch import EngineStatus, look
 from shardwright.cli import status as status_verb
 from shardwright.connect.project import open_project
@@ -26,7 +24,6 @@ from shardwright.facts.host import Cards, Gpu
 from shardwright.runtime.local import LocalRuntime
 from tests.deploy_cli import ROOT
 from tests.unit.facts_engine.test_host_cards import H200, Nvml
-from tests.unit.helpers import BASE, request_for
 
 
 def test_a_running_engine_shows_its_own_numbers_and_no_drift(stage: Stage, deploy: Killable) -> None:
@@ -161,29 +158,6 @@ def test_without_cards_nothing_is_said_of_them(stage: Stage, deploy: Killable, m
         environ = {**os.environ, "DEPLOY_PROJECT": str(stage.folder), "DEPLOY_PYTHON": str(stage.python)}
         (row,) = look(open_project(environ), None, environ)
         assert (row.cards, row.cards_named) == ((), False)
-
-
-@pytest.mark.parametrize(
-    ("keys", "cards"),
-    [
-        ("", None),
-        ("container: {gpus: all}\n", None),
-        ("container: {gpus: '2'}\n", (0, 1)),
-        ("container: {gpus: 'device=2,3'}\n", (2, 3)),
-        ("container: {gpus: '\"device=2,3\"'}\n", (2, 3)),
-        ("container: {gpus: 'device=GPU-7f'}\n", None),
-        ("container: {gpus: 'device=4,5,6'}\nenv: {CUDA_VISIBLE_DEVICES: '2,0'}\n", (6, 4)),
-        ("container: {gpus: 'device=4,5'}\nenv: {CUDA_VISIBLE_DEVICES: '0,2'}\n", (4,)),
-        ("container: {gpus: all}\nenv: {CUDA_VISIBLE_DEVICES: '1,3'}\n", (1, 3)),
-        ("container: {gpus: all}\nserve: {device_ids: '1,2'}\n", (1, 2)),
-        ("runtime: local\nengine: {vllm: '0.30.0'}\nenv: {CUDA_VISIBLE_DEVICES: 'GPU-7f'}\n", None),
-    ],
-)
-def test_a_container_chooses_among_the_cards_that_it_was_given(
-    tmp_path: Path, keys: str, cards: tuple[int, ...] | None
-) -> None:
-    base = "\n".join(line for line in BASE.splitlines() if "engine:" not in keys or not line.startswith("engine:"))
-    assert named_cards(request_for(tmp_path, f"{base}\n{keys}").deployment) == cards
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ LOGS = [
     (
         NEEDED,
         "max_model_len 100000 needs 4.26 GiB of KV cache, of 4.25 GiB",
-        "lower MAX_MODEL_LEN; deploy plan says how far",
+        "lower MAX_MODEL_LEN; how far: deploy plan",
     ),
     (
         "Free memory on device cuda:0 (59.32/79.15 GiB) on startup is less than desired",
