@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from shardwright.facts.capability import Cards
 
-READ = ">=0.28,<0.34"
-"""The versions that these tables hold for."""
-
 # The least compute capability per quantisation method: get_min_capability of its config class in vLLM
 # model_executor/layers/quantization; for compressed-tensors and modelopt that of their least demanding usual scheme.
 QUANTISATION = {

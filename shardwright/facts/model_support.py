@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from shardwright.facts.versions import version_in
+from shardwright.facts.versions import READ, version_in
 
 # Of which models it makes a draft: vLLM config/speculative.py SpeculativeConfig.hf_config_override, all that it names
 # in these versions; but for DeepSeek-V4.1, whose layers are those of DSpark.
-_READ = ">=0.28,<0.34"
 _MTP_TYPES = frozenset(
     (
         "bailing_hybrid",
@@ -80,11 +79,11 @@ def drafts_for_itself(architecture: str, model_type: str, version: str) -> bool 
     """Whether `method: mtp` without a draft model is possible; None where the model or the version is not known."""
     if model_type in _MTP_TYPES or architecture in _MTP_ARCHITECTURES:
         return True
-    if not model_type or architecture.endswith(_WRAPPER) or not version_in(version, _READ):
+    if not model_type or architecture.endswith(_WRAPPER) or not version_in(version, READ):
         return None
     return False
 
 
 def splits_into_stages(architecture: str, version: str) -> bool | None:
     """Whether pipeline parallelism is possible; None for a version that was not read."""
-    return architecture not in _ONE_STAGE if version_in(version, _READ) else None
+    return architecture not in _ONE_STAGE if version_in(version, READ) else None

@@ -7,6 +7,9 @@ from functools import lru_cache
 
 from shardwright.errors import UsageError
 
+READ = ">=0.28,<0.34"
+"""The versions whose sources the tables of this room were read in; of others they say nothing."""
+
 _VERSION = re.compile(r"^(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:(?:[.+-]|a|b|rc|dev).*)?$", re.ASCII)
 _CLAUSE = re.compile(r"^(<=|>=|==|<|>)\s*(\d+\.\d+(?:\.\d+)?)$", re.ASCII)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
-
+from shardwright.facts.attention_backends import LATENT_FORMATS, SPARSE_BACKENDS, SparseBackend
 from shardwright.facts.facts import Facts
 from shardwright.facts.versions import version_in
+from shardwright.gates.capabilities import capabilities_of, major_of
 from shardwright.gates.finding import Finding
 from shardwright.gates.options import value_of, whole_number
 from shardwright.plan.stages import Plan
@@ -16,43 +16,9 @@ from shardwright.resolve.flags import kv_cache_dtype
 
 GATE = "attention-backend"
 
-_NATIVE = frozenset({"auto", "float16", "bfloat16"})
-_PACKED = _NATIVE - {"float16"}
-_FP8 = frozenset({"fp8", "fp8_e4m3"})
 _HALF = ("half", "float16")
-_KNOWN = ">=0.28,<0.34"
-_NEW = ">=0.30,<0.34"
-
-
-class _Backend(Struct, frozen=True):
-    """A stock sparse-MLA backend: major compute capabilities and KV dtypes that it takes."""
-
-    name: str
-    versions: str
-    majors: tuple[int, ...]
-    dtypes: frozenset[str]
-    half: bool = False
-    """Whether it computes in float16; all compute in bfloat16."""
-    decode_context: str | None = None
-    """Versions in which it takes decode context parallelism."""
-    topk: int | None = None
-    """The only index_topk that it takes."""
-
-
-# vLLM v1/attention/backends/mla: supports_compute_capability, supported_kv_cache_dtypes, supports_combination.
-STOCK_BACKENDS = (
-    _Backend("FLASHMLA_SPARSE", _KNOWN, (9, 10), _PACKED | {"fp8", "fp8_ds_mla"}, decode_context=_NEW),
-    _Backend("FLASHMLA_SPARSE", _NEW, (10,), frozenset({"nvfp4_ds_mla"}), decode_context=_NEW),
-    _Backend("FLASH_ATTN_MLA_SPARSE", _KNOWN, (9,), _NATIVE, half=True),
-    _Backend("FLASH_ATTN_MLA_SPARSE_FA4", ">=0.33,<0.34", (10,), _PACKED, decode_context=_KNOWN),
-    _Backend("FLASHINFER_MLA_SPARSE", _KNOWN, (10,), _NATIVE | _FP8, half=True, decode_context=_KNOWN),
-    _Backend("FLASHINFER_MLA_SPARSE_SM120", _KNOWN, (12,), _FP8 | {"auto", "fp8_ds_mla"}, topk=2048),
-    _Backend("FLASHINFER_MLA_SPARSE_SM90", _NEW, (9,), _PACKED | _FP8),
-)
-
 # The sparse indexer's kernels work on pages of 64 tokens, whatever the attention backend takes.
 _SPARSE_BLOCK = 64
-_LATENT_DTYPES = frozenset({"fp8_ds_mla", "nvfp4_ds_mla"})
 
 
 def check_attention_backend(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
@@ -97,7 +63,7 @@ def asked_backend(deployment: Deployment) -> str | None:
 
 def _latent_dtype(deployment: Deployment, facts: Facts) -> list[Finding]:
     dtype, _ = kv_cache_dtype(deployment, facts)
-    if dtype not in _LATENT_DTYPES:
+    if dtype not in LATENT_FORMATS:
         return []
     if facts.shape is not None and not facts.shape.mla and facts.shape.kv_heads:
         text = f"{dtype} is a layout of latent (MLA) caches, and {facts.shape.architecture or 'the model'} has none"
@@ -131,7 +97,7 @@ def _sparse_backend(deployment: Deployment, facts: Facts, architecture: str) -> 
     if not capabilities:
         return [Finding(GATE, "unknown", "the compute capability of the cards is not known", fix="set hardware:")]
     version = deployment.engine.vllm
-    if not any(version_in(version, backend.versions) for backend in STOCK_BACKENDS):
+    if not any(version_in(version, backend.versions) for backend in SPARSE_BACKENDS):
         if all(_provided(deployment, capability) for capability in capabilities):
             return []
         text = f"the sparse-MLA backends of vLLM {version} are not known"
@@ -157,7 +123,9 @@ def _sparse_backend(deployment: Deployment, facts: Facts, architecture: str) -> 
     return findings
 
 
-def _no_setting(deployment: Deployment, facts: Facts, capability: str, fitting: Sequence[_Backend]) -> list[Finding]:
+def _no_setting(
+    deployment: Deployment, facts: Facts, capability: str, fitting: Sequence[SparseBackend]
+) -> list[Finding]:
     """The first further setting that none of the backends takes which take cards and KV dtype."""
     topk, where = facts.model.index_topk if facts.model else None, f"on compute capability {capability}"
     names = ", ".join(sorted({backend.name for backend in fitting}))
@@ -188,10 +156,10 @@ def _provided(deployment: Deployment, capability: str) -> bool:
     return bool(provides.attention_backends) and capability in provides.compute_capability
 
 
-def _on_capability(version: str, capability: str, asked: str | None) -> tuple[_Backend, ...]:
+def _on_capability(version: str, capability: str, asked: str | None) -> tuple[SparseBackend, ...]:
     return tuple(
         backend
-        for backend in STOCK_BACKENDS
+        for backend in SPARSE_BACKENDS
         if version_in(version, backend.versions)
         and major_of(capability) in backend.majors
         and asked in (None, "AUTO", backend.name)
@@ -204,7 +172,7 @@ def _none_fits(deployment: Deployment, architecture: str, capability: str, sourc
     stock = _on_capability(version, capability, None)
     if asked is not None and stock:
         text = f"{asked} does not run on compute capability {capability}, as {architecture} needs it"
-        if asked not in {backend.name for backend in STOCK_BACKENDS}:
+        if asked not in {backend.name for backend in SPARSE_BACKENDS}:
             text = f"{asked} does not serve {architecture}, which needs sparse attention"
         names = ", ".join(sorted({backend.name for backend in stock}))
         return Finding(GATE, "reject", text, fix=f"leave attention_backend out, or use {names}", evidence=source)
@@ -220,7 +188,7 @@ def _none_fits(deployment: Deployment, architecture: str, capability: str, sourc
     )
 
 
-def _no_dtype(capability: str, dtype: str, decider: str, fitting: Iterable[_Backend]) -> Finding:
+def _no_dtype(capability: str, dtype: str, decider: str, fitting: Iterable[SparseBackend]) -> Finding:
     offers = "; ".join(f"{backend.name}: {', '.join(sorted(backend.dtypes))}" for backend in fitting)
     return Finding(
         GATE,
@@ -229,16 +197,3 @@ def _no_dtype(capability: str, dtype: str, decider: str, fitting: Iterable[_Back
         why=f"the engine stops with 'kv_cache_dtype not supported'; it has {offers}",
         fix="choose one of these in serve.kv_cache_dtype",
     )
-
-
-def capabilities_of(deployment: Deployment, facts: Facts) -> tuple[tuple[str, ...], str]:
-    """The distinct compute capabilities of the cards, and where they are known from."""
-    found = tuple(sorted({gpu.compute_capability for gpu in facts.gpus or () if gpu.compute_capability}))
-    if found or deployment.hardware is None:
-        return found, "the cards of this host"
-    return (deployment.hardware.compute_capability,), "hardware: of the layout"
-
-
-def major_of(capability: str) -> int | None:
-    """The major number of a compute capability; None where it does not read."""
-    return whole_number(capability.partition(".")[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardwright.facts.facts import Facts
 from shardwright.facts.host import Gpu
-from shardwright.gates.attention import capabilities_of, major_of
+from shardwright.gates.capabilities import capabilities_of, major_of
 from shardwright.gates.devices import used_cards
 from shardwright.gates.finding import Finding
 from shardwright.gates.options import local_ranks, value_of

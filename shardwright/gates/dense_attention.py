@@ -10,13 +10,15 @@ from shardwright.facts.attention_backends import (
     DENSE_BACKENDS,
     KV_FORMATS,
     LATENT_FORMATS,
+    SPARSE_BACKENDS,
     AttentionKind,
     DenseBackend,
 )
 from shardwright.facts.facts import Facts
 from shardwright.facts.shape import ModelShape
 from shardwright.facts.versions import version_in
-from shardwright.gates.attention import GATE, STOCK_BACKENDS, asked_backend, capabilities_of
+from shardwright.gates.attention import GATE, asked_backend
+from shardwright.gates.capabilities import capabilities_of
 from shardwright.gates.finding import Finding
 from shardwright.gates.options import env_of, value_of, whole_number
 from shardwright.plan.stages import Plan
@@ -77,7 +79,7 @@ def _kind(deployment: Deployment, facts: Facts) -> AttentionKind | None:
 
 
 def _sparse_only(name: str, shape: ModelShape) -> list[Finding]:
-    if name not in {backend.name for backend in STOCK_BACKENDS}:
+    if name not in {backend.name for backend in SPARSE_BACKENDS}:
         return []
     text = f"{name} serves sparse attention only, and {_model(shape)} has none"
     return [_refused(text, "the engine stops with 'non-sparse not supported'", _LEAVE_OUT)]

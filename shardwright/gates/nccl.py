@@ -31,6 +31,7 @@ def check_nccl(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding
 def _reading(pair: EnvPair) -> list[Finding]:
     """What NCCL makes of one of its variables: it never says that it cannot read one."""
     from shardwright.facts.nccl import KNOWN_NAMES
+    from shardwright.gates.nccl_values import unread_part
 
     if pair.name not in KNOWN_NAMES:
         from difflib import get_close_matches
@@ -40,7 +41,7 @@ def _reading(pair: EnvPair) -> list[Finding]:
         why = "NCCL passes over names that it does not know"
         return [Finding(GATE, "warn", text, why=why, fix=f"did you mean {near[0]}?")] if near else []
     value = pair.value.strip()
-    part = _unread_part(pair) if pair.name in _LISTS else None
+    part = unread_part(pair.name, pair.value) if pair.name in _LISTS else None
     if part is not None:
         text = f"{pair.name}={pair.value}: NCCL knows no {part!r} ({pair.origin})"
         why = "NCCL stops with 'Unrecognized element token'"
@@ -55,26 +56,16 @@ def _reading(pair: EnvPair) -> list[Finding]:
     return []
 
 
-def _unread_part(pair: EnvPair) -> str | None:
-    from shardwright.gates.nccl_values import unread_part
-
-    return unread_part(pair.name, pair.value)
-
-
 def _slower(deployment: Deployment) -> list[Finding]:
+    from shardwright.gates.nccl_values import chosen_for_all_reduce
+
     findings = []
     for name, only in _LISTS.items():
         pair = env_of(deployment, name)
-        if pair is not None and _for_all_reduce(pair) == {only}:
+        if pair is not None and chosen_for_all_reduce(name, pair.value) == {only}:
             findings.append(_measured(pair))
     channels = [pair for name in _CHANNELS if (pair := env_of(deployment, name)) is not None]
     return findings + [_measured(pair) for pair in channels if pair.value.strip() == "1"]
-
-
-def _for_all_reduce(pair: EnvPair) -> frozenset[str]:
-    from shardwright.gates.nccl_values import chosen_for_all_reduce
-
-    return chosen_for_all_reduce(pair.name, pair.value)
 
 
 def _measured(pair: EnvPair) -> Finding:

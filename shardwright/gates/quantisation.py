@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from shardwright.facts.facts import Facts
-from shardwright.facts.kernels import QUANTISATION, READ
-from shardwright.facts.versions import version_in
-from shardwright.gates.attention import capabilities_of
+from shardwright.facts.kernels import QUANTISATION
+from shardwright.facts.versions import READ, version_in
+from shardwright.gates.capabilities import capabilities_of
 from shardwright.gates.finding import Finding
 from shardwright.gates.options import value_of
 from shardwright.plan.stages import Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardwright.facts.facts import Facts
-from shardwright.facts.versions import version_in
+from shardwright.facts.versions import READ, version_in
 from shardwright.gates.finding import Finding
 from shardwright.gates.options import env_of, number_of, switched_on
 from shardwright.plan.stages import Plan
@@ -29,7 +29,7 @@ _NOT_READ = ">=0.34"
 
 # Settings of the speculative config that it does not have either, but for these methods.
 V2_LACKS_OPTIONS = (
-    (">=0.28,<0.34", "parallel_drafting", ("dflash", "dspark")),
+    (READ, "parallel_drafting", ("dflash", "dspark")),
     (">=0.32,<0.34", "use_heterogeneous_vocab", ()),
 )
 
@@ -55,7 +55,7 @@ def check_model_runner(deployment: Deployment, plan: Plan, facts: Facts) -> list
         return findings
     version, method = deployment.engine.vllm, speculation.family
     option = _lacking_option(version, method, [name for name, value in speculation.options if value is True])
-    if pinned == "0" and method == "dspark" and version_in(version, ">=0.28,<0.34"):
+    if pinned == "0" and method == "dspark" and version_in(version, READ):
         text = f"{method} needs model runner V2, and {RUNNER_ENV}=0 forbids it"
         findings.append(Finding(GATE, "reject", text, fix=f"remove {RUNNER_ENV} or FORCE_V2_RUNNER"))
     if pinned == "0" or not (option or v2_lacks(version, method)):

@@ -10,7 +10,7 @@ from shardwright.facts.facts import Facts
 from shardwright.facts.versions import version_in
 from shardwright.facts.virtual_tp import SIDECAR_KEY, Capability, VirtualTpFacts
 from shardwright.facts.vtp_ladder import standings, subject_of
-from shardwright.gates.attention import capabilities_of
+from shardwright.gates.capabilities import capabilities_of
 from shardwright.gates.finding import Finding
 from shardwright.gates.options import json_of, switched_on, value_of, whole_number
 from shardwright.gates.tactics import tactics_findings

@@ -14,7 +14,8 @@ from shardwright.facts.facts import Facts
 from shardwright.facts.host import Gpu
 from shardwright.facts.model import ModelFacts
 from shardwright.facts.shape import ModelShape, Quantisation
-from shardwright.gates.attention import capabilities_of, check_attention_backend, major_of
+from shardwright.gates.attention import check_attention_backend
+from shardwright.gates.capabilities import capabilities_of, major_of
 from shardwright.layout.schema import Provides
 
 SPARSE = ModelFacts("c", "GlmMoeDsaForCausalLM", "glm", 4, 1, 64, 1000, 2048, None, False)
