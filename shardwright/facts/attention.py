@@ -50,7 +50,6 @@ class AttentionFacts(Struct, frozen=True):
     sliding: tuple[bool, ...] = ()
     """Per layer, whether it keeps a window only; empty when no layer does."""
     window: int = 0
-    max_positions: int | None = None
     hidden_size: int = 0
     active_params_per_layer: int = 0
     """Weights that one token passes in a MoE or dense layer, roughly; 0 when the config does not say."""
@@ -61,7 +60,6 @@ def attention_facts(config: Mapping[str, Any], num_layers: int, sparse: bool) ->
     """Attention of a (text) config.json; `sparse` where the engine runs it with a sparse-MLA backend."""
     whole = _Whole(config)
     common: dict[str, Any] = {
-        "max_positions": whole("max_position_embeddings") or None,
         "hidden_size": whole("hidden_size"),
         "active_params_per_layer": _active_params(whole),
         "head_params": whole("vocab_size") * whole("hidden_size"),

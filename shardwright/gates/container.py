@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardwright.facts.facts import Facts
 from shardwright.gates.finding import Finding
-from shardwright.gates.options import master_port, node_count, number_of, whole_number, world_size
+from shardwright.gates.options import local_ranks, master_port, node_count, number_of, whole_number, world_size
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
 
@@ -35,7 +35,7 @@ def check_shared_memory(deployment: Deployment, plan: Plan, facts: Facts) -> lis
         text = f"container.ipc {container.ipc!r} is no mode of Docker"
         fix = f"write one of {', '.join(mode for mode in _IPC_MODES if mode)}"
         return [Finding("shared-memory", "reject", text, fix=fix)]
-    ranks = world_size(deployment) // node_count(deployment)
+    ranks = _talking_ranks(deployment, facts)
     mounted = next((mount for mount in deployment.mounts if mount.target.rstrip("/") == "/dev/shm"), None)
     if container.ipc == "host" or (mounted is not None and not mounted.readonly):
         if size is not None:
@@ -59,6 +59,12 @@ def check_shared_memory(deployment: Deployment, plan: Plan, facts: Facts) -> lis
     if SHM_WAIVER in deployment.waivers:
         return [Finding(finding.gate, "warn", f"waived by {SHM_WAIVER}: {finding.message}", finding.why, finding.fix)]
     return [finding]
+
+
+def _talking_ranks(deployment: Deployment, facts: Facts) -> int:
+    """Ranks of one host that exchange tensors. Replicas do so for experts only, vLLM v1/engine/core.py."""
+    experts = facts.shape is not None and facts.shape.experts
+    return local_ranks(deployment) if experts else world_size(deployment) // node_count(deployment)
 
 
 def _host_shm(facts: Facts) -> list[Finding]:

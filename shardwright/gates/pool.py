@@ -10,6 +10,7 @@ from shardwright.gates.finding import Finding
 from shardwright.gates.options import misread, value_of
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment
+from shardwright.resolve.flags import FITTED_LENGTHS
 
 if TYPE_CHECKING:
     from shardwright.plan.kv_pool import PoolPlan, StagePool
@@ -20,7 +21,6 @@ GATE = "kv-pool"
 _WHY = "the engine makes this check after it has loaded the weights, minutes into the start, and then exits"
 # The one start that was measured against a calibration of another KV dtype came within 0.1 %.
 CONVERTED_MARGIN = 0.03
-_AUTO = (None, "auto", "-1")
 
 
 def check_kv_pool(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
@@ -31,7 +31,7 @@ def check_kv_pool(deployment: Deployment, plan: Plan, facts: Facts) -> list[Find
     from shardwright.plan.kv_pages import UnknownPagesError
     from shardwright.resolve.capacity import capacity_of
 
-    if value_of(deployment, "--max-model-len") in _AUTO:
+    if value_of(deployment, "--max-model-len") in FITTED_LENGTHS:
         return []
     try:
         logged = _logged(deployment, facts)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from shardwright.errors import UsageError
 from shardwright.facts.facts import Facts
+from shardwright.facts.positions import unasked_length
 from shardwright.facts.versions import version_in
 from shardwright.facts.weights import WeightFacts
 from shardwright.layout.capacity import Calibration
@@ -23,7 +24,7 @@ from shardwright.plan.weights import StageWeights
 from shardwright.plan.workspace import default_factor, prefill_workspace_bytes
 from shardwright.resolve.counts import parse_count
 from shardwright.resolve.deployment import Deployment
-from shardwright.resolve.flags import flag_value, kv_cache_dtype
+from shardwright.resolve.flags import FITTED_LENGTHS, flag_value, kv_cache_dtype
 from shardwright.resolve.json_flags import flag_object
 from shardwright.resolve.rules import RUNNER_ENV, effective_runner
 
@@ -185,11 +186,12 @@ def card_memory_gib(deployment: Deployment, facts: Facts, shape: Shape) -> tuple
 
 
 def max_model_len(deployment: Deployment, facts: Facts) -> int | None:
-    """As asked for; where the layout is silent (or says auto), what the model's config allows."""
+    """As asked for; where the layout is silent (or says auto), what the engine takes from the model's config."""
     text = flag_value(deployment, "--max-model-len")
-    value = _whole(deployment, "--max-model-len") if text not in (None, "auto", "-1") else None
-    if value is None and facts.model is not None and facts.model.attention is not None:
-        return facts.model.attention.max_positions
+    value = _whole(deployment, "--max-model-len") if text not in (None, *FITTED_LENGTHS) else None
+    if value is None and facts.shape is not None and facts.shape.positions is not None:
+        sliding_off = flag_value(deployment, "--disable-sliding-window") is not None
+        return unasked_length(facts.shape.positions, deployment.engine.vllm, sliding_off=sliding_off)
     return value
 
 

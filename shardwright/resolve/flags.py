@@ -5,6 +5,10 @@ from __future__ import annotations
 from shardwright.facts.facts import Facts
 from shardwright.resolve.deployment import Deployment
 
+FITTED_LENGTHS = ("auto", "-1")
+"""Values of max_model_len with which the engine takes what its KV pool holds. Without one it takes all positions of the
+model, and stops where these do not fit: vLLM config/model.py, v1/core/kv_cache_utils.py get_kv_cache_configs."""
+
 
 def flag_value(deployment: Deployment, *names: str) -> str | None:
     """The value of an engine flag as text, "" for a bare switch, None where it is absent; the last one counts."""

@@ -12,10 +12,9 @@ import pytest
 from shardwright.connect.trees import InstalledTree
 from shardwright.facts.attention_backends import DENSE_BACKENDS, KV_FORMATS
 from shardwright.facts.kernels import QUANTISATION
-from shardwright.facts.positions import positions_of
+from shardwright.facts.positions import longest_request, positions_of, unasked_length
 from shardwright.facts.served_code import IDLE_CODE, idle_code
 from shardwright.facts.versions import version_in
-from shardwright.gates.positions import longest_request
 from shardwright.overlay.reach import Reacher
 
 pytestmark = pytest.mark.vllm
@@ -61,6 +60,22 @@ def test_lengths_are_refused_exactly_when_the_engine_refuses_them(
             except ValueError:
                 taken = False
             assert taken == (length == longest), (config, rope, off, length)
+
+
+def test_the_length_that_nobody_asked_for_is_the_one_that_the_engine_takes(version: str) -> None:
+    from vllm.config.model import _get_and_verify_max_len
+    from vllm.transformers_utils.model_arch_config_convertor import ModelArchConfigConvertorBase
+
+    sizes = ({}, {"original_max_position_embeddings": 250}, {"sliding_window": 500})
+    for rope, more, off in itertools.product(ROPES, sizes, (False, True)):
+        config = {"max_position_embeddings": 1000, "model_type": "llama", **more}
+        hf = SimpleNamespace(**config, rope_parameters=rope)
+        key = ModelArchConfigConvertorBase(hf, hf).derive_max_model_len_and_key()
+        arch = SimpleNamespace(derived_max_model_len_and_key=key)
+        theirs = _get_and_verify_max_len(hf, arch, None, None, off, more.get("sliding_window"))  # type: ignore[arg-type]
+        ours = positions_of({**config, "rope_parameters": rope})
+        assert ours is not None
+        assert unasked_length(ours, version, sliding_off=off) == theirs, (config, rope, off)
 
 
 def test_dense_backends_are_those_of_the_engine(version: str) -> None:

@@ -13,6 +13,8 @@ from shardwright.facts.engine import EngineFacts
 from shardwright.facts.engine_tables import EngineTable
 from shardwright.facts.facts import Facts
 from shardwright.facts.model import ModelFacts
+from shardwright.facts.positions import Positions, Rope
+from shardwright.facts.shape import ModelShape
 from shardwright.facts.weights import LayerBytes, WeightFacts
 from shardwright.gates.pool import check_kv_pool
 from shardwright.gates.weights import check_weights
@@ -23,9 +25,9 @@ from shardwright.resolve.deployment import Deployment
 
 GIB = 1 << 30
 WEIGHTS = WeightFacts("headers", (LayerBytes(sharded=GIB),) * 8, LayerBytes(), 0, 0, 0)
-GQA = AttentionFacts("gqa", num_kv_heads=4, head_dim=128, max_positions=4096)
+GQA = AttentionFacts("gqa", num_kv_heads=4, head_dim=128)
 MODEL = ModelFacts("c", "Llama", "llama", 8, 0, 32, 1000, None, None, False, attention=GQA)
-FACTS = Facts(model=MODEL, weights=WEIGHTS)
+FACTS = Facts(model=MODEL, weights=WEIGHTS, shape=ModelShape("c", positions=Positions(4096, "max_position_embeddings")))
 # 2,048 bytes per token and layer, 16 tokens per block.
 BLOCK = 8 * 2048 * 16
 
@@ -112,9 +114,34 @@ def test_the_tight_stage_is_named_where_there_are_several() -> None:
     assert finding.evidence == "6 attention layers and 0 indexers, 12,288 B per token; memory given"
 
 
-@pytest.mark.parametrize("length", [None, "auto", "-1"])
-def test_a_length_that_the_engine_fits_by_itself_is_not_refused(length: str | None) -> None:
+@pytest.mark.parametrize("length", ["auto", "-1"])
+def test_a_length_that_the_engine_fits_by_itself_is_not_refused(length: str) -> None:
     assert said(check_kv_pool, pooled(length, 1), FACTS, split(8)) == []
+
+
+@pytest.mark.parametrize(
+    ("ropes", "original", "length"),
+    [((), None, 4096), ((Rope("linear", 2.0),), None, 8192), ((Rope("longrope", 8.0),), 512, 512)],
+)
+def test_without_a_length_the_engine_takes_all_positions_and_they_have_to_fit(
+    ropes: tuple[Rope, ...], original: int | None, length: int
+) -> None:
+    positions = Positions(4096, "max_position_embeddings", ropes, None, original)
+    facts = replace(FACTS, shape=ModelShape("c", positions=positions))
+    assert said(check_kv_pool, pooled(None, length // 16 + 1), facts, split(8)) == []
+    (found,) = said(check_kv_pool, pooled(None, length // 16), facts, split(8))
+    assert found.startswith(f"kv-pool reject: one request of max_model_len {length:,} needs ")
+    assert fixes(check_kv_pool, pooled(None, length // 16), facts, split(8))[0].startswith(
+        f"MAX_MODEL_LEN={length - 16}, "
+    )
+
+
+def test_a_sliding_window_that_is_switched_off_is_the_longest_request() -> None:
+    positions = Positions(4096, "max_position_embeddings", sliding_window=1024)
+    facts = replace(FACTS, shape=ModelShape("c", positions=positions))
+    asked = pooled(None, 65, "--disable-sliding-window")
+    assert said(check_kv_pool, asked, facts, split(8)) == []
+    assert len(said(check_kv_pool, pooled(None, 65), facts, split(8))) == 1
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from shardwright.facts.facts import Facts
 from shardwright.facts.host import Host
+from shardwright.facts.shape import ModelShape
 from shardwright.gates.container import (
     check_confinement,
     check_port,
@@ -79,6 +80,15 @@ def test_shared_memory_by_ranks_and_size(tensor: int, container: dict[str, Any],
 def test_ranks_of_other_hosts_share_no_memory() -> None:
     assert said(check_shared_memory, deployed("--nnodes 2", tensor=2, container=PRIVATE)) == []
     assert "2 ranks" in said(check_shared_memory, deployed("--nnodes 2", tensor=4, container=PRIVATE))[0]
+
+
+def test_replicas_share_memory_where_they_share_experts() -> None:
+    experts = Facts(shape=ModelShape("c", experts=64))
+    replicas = deployed("--data-parallel-size 2", container=PRIVATE)
+    assert "2 ranks" in said(check_shared_memory, replicas, experts)[0]
+    assert said(check_shared_memory, replicas, Facts(shape=ModelShape("c"))) == []
+    assert said(check_shared_memory, replicas) == []
+    assert said(check_shared_memory, deployed(container=PRIVATE), experts) == []
 
 
 def test_a_waived_size_is_a_warning_that_names_the_waiver() -> None:
