@@ -23,6 +23,8 @@ _FRONT_ENDS = (
     "entrypoints/openai/cli_args.py",
 )
 _BACKENDS = "v1/attention/backends/registry.py"
+_TOOL_PARSERS = ("tool_parsers/__init__.py", "_TOOL_PARSERS_TO_REGISTER")
+_REASONING_PARSERS = ("reasoning/__init__.py", "_REASONING_PARSERS_TO_REGISTER")
 # The engine makes this config of a plain JSON object, later than it reads the command line.
 _LATE_CONFIGS = {"--speculative-config": "SpeculativeConfig"}
 _BOUNDS = {"ge": "low", "gt": "above", "le": "high", "lt": "below"}
@@ -37,7 +39,7 @@ class _Source(Struct, frozen=True):
 
 
 def extract_engine_table(tree: Readable, version: str, source: str) -> EngineTable:
-    """Flags, variables and attention backends of a tree (a wheel, an installed package, an image).
+    """Flags, variables, attention backends and parsers of a tree (a wheel, an installed package, an image).
 
     Raises DeployError when the tree does not hold the files that define them.
     """
@@ -57,6 +59,8 @@ def extract_engine_table(tree: Readable, version: str, source: str) -> EngineTab
         flags=tuple(flags[name] for name in sorted(flags)),
         envs=_environment_names(names),
         attention_backends=_backend_names(names),
+        tool_parsers=_keys_of(names, *_TOOL_PARSERS),
+        reasoning_parsers=_keys_of(names, *_REASONING_PARSERS),
     )
 
 
@@ -313,3 +317,15 @@ def _backend_names(names: SourceNames) -> tuple[str, ...]:
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
         )
     )
+
+
+def _keys_of(names: SourceNames, file: str, name: str) -> tuple[str, ...]:
+    """The keys of a dictionary that a module assigns to a name; empty where there is none."""
+    module = names.module(file)
+    for node in module.body if module else ():
+        if isinstance(node, ast.Assign) and name in [
+            target.id for target in node.targets if isinstance(target, ast.Name)
+        ]:
+            keys = node.value.keys if isinstance(node.value, ast.Dict) else ()
+            return tuple(sorted(str(key.value) for key in keys if isinstance(key, ast.Constant)))
+    return ()

@@ -50,6 +50,8 @@ class EngineTable(Struct, frozen=True):
     flags: tuple[Flag, ...]
     envs: tuple[str, ...]
     attention_backends: tuple[str, ...]
+    tool_parsers: tuple[str, ...] = ()
+    reasoning_parsers: tuple[str, ...] = ()
 
 
 class Retired(Struct, frozen=True):
@@ -98,10 +100,9 @@ def encode_table(table: EngineTable) -> str:
     head = (
         f'"vllm": {msgspec.json.encode(table.vllm).decode()},\n"source": {msgspec.json.encode(table.source).decode()}'
     )
-    backends = msgspec.json.encode(table.attention_backends).decode()
-    return (
-        f'{{{head},\n"flags": {rows(table.flags)},\n"envs": {rows(table.envs)},\n"attention_backends": {backends}}}\n'
-    )
+    lists = ("attention_backends", "tool_parsers", "reasoning_parsers")
+    names = ",\n".join(f'"{name}": {msgspec.json.encode(getattr(table, name)).decode()}' for name in lists)
+    return f'{{{head},\n"flags": {rows(table.flags)},\n"envs": {rows(table.envs)},\n{names}}}\n'
 
 
 def read_table(file: Path) -> EngineTable:

@@ -98,6 +98,7 @@ def _provides(section: Section) -> Provides:
         attention_backends=section.texts("attention_backends"),
         compute_capability=section.texts("compute_capability"),
         envs=section.texts("envs"),
+        parsers=section.texts("parsers"),
     )
     section.finish()
     return provides

@@ -27,6 +27,7 @@ from shardwright.gates.engine import check_custom_all_reduce, check_owned_flags,
 from shardwright.gates.environment import check_engine_variables
 from shardwright.gates.finding import Finding, Overall, by_severity, overall_verdict
 from shardwright.gates.flags import check_flags, with_full_names
+from shardwright.gates.front_end import check_front_end
 from shardwright.gates.hidden import check_batch_size, check_config_file
 from shardwright.gates.history import check_compile_cache, check_earlier_log
 from shardwright.gates.host import check_disk, check_driver, check_host_memory
@@ -98,6 +99,7 @@ GATES = (
     check_expert_parallel,
     check_context_parallel,
     check_hybrid_stages,
+    check_front_end,
     check_world_size,
     check_master_address,
     check_nodes_agree,

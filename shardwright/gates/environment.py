@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from shardwright.facts.engine import EngineFacts
 from shardwright.facts.engine_tables import EngineTable
 from shardwright.facts.facts import Facts
 from shardwright.gates.finding import Finding
+from shardwright.layout.overrides import ENV_RULES
 from shardwright.plan.stages import Plan
 from shardwright.resolve.deployment import Deployment, EnvPair
 
@@ -16,10 +19,34 @@ _NEAR = 0.75
 
 
 def check_engine_variables(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
-    """`engine-env`: every VLLM_* variable is read by this version, by the image, or by a patch."""
+    """`engine-env`: every VLLM_* variable is read by this version, the image or a patch, and none is meant for us."""
+    declared = frozenset(deployment.engine.provides.envs)
+    misplaced = [_misplaced(pair, key) for pair, key in _overrides(deployment) if pair.name not in declared]
+    return [*misplaced, *_engine_variables(deployment, facts, declared)]
+
+
+def _overrides(deployment: Deployment) -> Iterator[tuple[EnvPair, str]]:
+    """Variables of the engine that are `deploy`'s own, each with the layout key that it stands for."""
+    if deployment.engine.command is not None or deployment.engine.entrypoint is not None:
+        # What a script of the image reads is its own affair.
+        return
+    keys = {rule.variable: ".".join(rule.path) for rule in ENV_RULES}
+    yield from ((pair, keys[pair.name]) for pair in deployment.env if pair.name in keys)
+
+
+def _misplaced(pair: EnvPair, key: str) -> Finding:
+    return Finding(
+        "engine-env",
+        "warn",
+        f"{pair.name} in env: reaches the engine, which does not read it ({pair.origin})",
+        why="it acts in the environment of deploy, so here the setting is silently lost",
+        fix=f"write {key}: {pair.value}; or, where the image reads it, engine.provides: {{envs: [{pair.name}]}}",
+    )
+
+
+def _engine_variables(deployment: Deployment, facts: Facts, declared: frozenset[str]) -> list[Finding]:
     # In small letters a name is read by nobody, however well it is spelled.
     own = [pair for pair in deployment.env if pair.name.upper().startswith(_PREFIX) and pair.origin.kind != "rule"]
-    declared = frozenset(deployment.engine.provides.envs)
     asked = [pair for pair in own if pair.name not in declared]
     if not asked:
         return []

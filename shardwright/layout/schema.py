@@ -54,6 +54,7 @@ class Provides(Struct, frozen=True):
     attention_backends: tuple[str, ...]
     compute_capability: tuple[str, ...]
     envs: tuple[str, ...]
+    parsers: tuple[str, ...] = ()
 
 
 class Engine(Struct, frozen=True):
@@ -206,6 +207,7 @@ def _engine(section: Section, runtime: str) -> Engine:
             attention_backends=provides.texts("attention_backends"),
             compute_capability=provides.texts("compute_capability"),
             envs=provides.texts("envs"),
+            parsers=provides.texts("parsers"),
         ),
     )
     if engine.digest is not None and not engine.digest.startswith("sha256:"):

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from shardwright.connect.project import open_project
 from shardwright.connect.trees import InstalledTree
 from shardwright.facts.attention_backends import DENSE_BACKENDS, KV_FORMATS
+from shardwright.facts.engine_tables import bundled_table
 from shardwright.facts.kernels import QUANTISATION
 from shardwright.facts.positions import longest_request, positions_of, unasked_length
 from shardwright.facts.served_code import IDLE_CODE, idle_code
@@ -76,6 +78,16 @@ def test_the_length_that_nobody_asked_for_is_the_one_that_the_engine_takes(versi
         ours = positions_of({**config, "rope_parameters": rope})
         assert ours is not None
         assert unasked_length(ours, version, sliding_off=off) == theirs, (config, rope, off)
+
+
+def test_parsers_are_those_of_the_engine(version: str) -> None:
+    from vllm.reasoning import ReasoningParserManager
+    from vllm.tool_parsers import ToolParserManager
+
+    table = bundled_table(open_project({}), version)
+    assert table is not None
+    assert list(table.tool_parsers) == sorted(ToolParserManager.list_registered())
+    assert list(table.reasoning_parsers) == sorted(ReasoningParserManager.list_registered())
 
 
 def test_dense_backends_are_those_of_the_engine(version: str) -> None:

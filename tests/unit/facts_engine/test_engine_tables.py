@@ -69,6 +69,8 @@ def test_known_changes_between_releases_are_in_the_tables() -> None:
     assert "nvfp4_ds_mla" not in flags["0.28.0"]["--kv-cache-dtype"].choices
     assert "nvfp4_ds_mla" in flags["0.30.0"]["--kv-cache-dtype"].choices
     assert "ultraquant_4bit" in flags["0.32.0"]["--kv-cache-dtype"].choices
+    assert "deepseek_v41" not in tables["0.28.0"].tool_parsers and "deepseek_v41" in tables["0.30.0"].tool_parsers
+    assert "plamo3" not in tables["0.30.0"].reasoning_parsers and "plamo3" in tables["0.32.0"].reasoning_parsers
     assert "VLLM_KIMI_K3_GEMM_RS" in tables["0.30.0"].envs and "VLLM_KIMI_K3_GEMM_RS" not in tables["0.32.0"].envs
 
 

@@ -153,3 +153,15 @@ def test_a_partition_by_variable_is_refused_once(values: list[str], partition: A
     for text in found:
         assert text.endswith("but parallel.layer_partition decides it")
         assert text.startswith("owned-flags reject: VLLM_PP_LAYER_PARTITION is given by hand (case.yaml:1), but")
+
+
+def test_an_override_of_ours_among_the_engines_variables_acts_nowhere() -> None:
+    env = {"PP_LAYER_PARTITION": "41,37", "MAX_TOKENS": "5"}
+    wrong = deployed(env=env)
+    (found,) = said(check_engine_variables, wrong, engine())
+    assert found == f"engine-env warn: PP_LAYER_PARTITION in env: reaches the engine, which does not read it ({LAYOUT})"
+    assert fixes(check_engine_variables, wrong, engine())[0].startswith("write parallel.layer_partition: 41,37; or")
+    for own in ({"command": ("run.sh",)}, {"entrypoint": ("run.sh",)}):
+        assert said(check_engine_variables, deployed(env=env, engine=own), engine()) == []
+    provides = replace(deployed().engine.provides, envs=("PP_LAYER_PARTITION",))
+    assert said(check_engine_variables, deployed(env=env, engine={"provides": provides}), engine()) == []

@@ -58,6 +58,8 @@ NINE = {"vllm": "0.29.0"}
 SITUATIONS: list[tuple[str, dict[str, Any], dict[str, Any], str | None]] = [
     # flags
     ("engine-flags", serve(max_modle_len=8), {}, "reject"),
+    ("front-end", serve(enable_auto_tool_choice=True), {}, "reject"),
+    ("front-end", serve(enable_auto_tool_choice=True, tool_call_parser="glm47"), {}, None),
     ("engine-flags", serve(max_model_len=8), {}, None),
     ("engine-flags", serve(max_model=8), {}, "warn"),
     ("engine-flags", serve(max=8), {}, "reject"),
