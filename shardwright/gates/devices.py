@@ -100,7 +100,7 @@ def check_device_selection(deployment: Deployment, plan: Plan, facts: Facts) -> 
         findings += _selection("container.devices", cdi, deployment)
     for name, devices in {**outer, **inner}.items():
         findings += _selection(name, devices, deployment)
-    findings += _container(deployment, outer.get(_CONTAINER))
+    findings += _container(deployment, outer.get(_CONTAINER)) + _nothing_passed(deployment, facts)
     return findings + _beyond(deployment, inner, facts) + _unlike_cards(deployment, inner, facts)
 
 
@@ -197,6 +197,21 @@ def _container(deployment: Deployment, variable: tuple[str, ...] | None) -> list
     why = "Docker sets the variable anew from --gpus, so the cards of the variable are not the ones that run"
     cards = ",".join(variable)
     return [_refused(text, f"""write container: {{gpus: '"device={cards}"'}} and remove the variable""", why)]
+
+
+def _nothing_passed(deployment: Deployment, facts: Facts) -> list[Finding]:
+    """A container that is given no card by anybody; NVIDIA's runtime gives some by itself where it is the default."""
+    container, runtimes = deployment.container, facts.host.runtimes
+    if deployment.runtime != "docker" or deployment.platform != "cuda":
+        return []
+    # Who sets the variable knows of the runtime that reads it.
+    if container.gpus is not None or container.devices or container.privileged or env_of(deployment, _CONTAINER):
+        return []
+    text, fix = "container.gpus is not set, and no device is passed", "write container: {gpus: all}"
+    if runtimes and "nvidia" not in runtimes:
+        return [_refused(text, fix, "the container gets no card, and the engine stops with 'no CUDA-capable device'")]
+    why = "the container gets cards only where Docker's default runtime is NVIDIA's"
+    return [Finding(GATE, "info", text, why=why, fix=fix)]
 
 
 def _beyond(deployment: Deployment, inner: dict[str, tuple[str, ...]], facts: Facts) -> list[Finding]:

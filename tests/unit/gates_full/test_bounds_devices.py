@@ -8,7 +8,7 @@ import pytest
 from deployed import deployed, fixes, said
 
 from shardwright.facts.facts import Facts
-from shardwright.facts.host import Gpu
+from shardwright.facts.host import Gpu, Host
 from shardwright.gates.cards import check_free_memory, check_uneven_cards
 from shardwright.gates.devices import CardRequest, card_request, check_device_selection, used_cards
 from shardwright.plan.stages import Plan
@@ -178,7 +178,6 @@ def test_all_ranks_of_this_host_and_no_others_need_devices() -> None:
         ('"device=4,4"', 2, None, "container.gpus names a device twice: 4,4"),
         ('"device=0:0,0:1"', 2, None, "container.gpus names MIG slices, and 2 ranks run on this host"),
         ("all", 9, None, None),
-        (None, 9, None, None),
         ("2", 1, "1", None),
         ("2", 1, "2", "CUDA_VISIBLE_DEVICES names device 2, but the container gets 2 cards, numbered from 0"),
         (
@@ -191,9 +190,7 @@ def test_all_ranks_of_this_host_and_no_others_need_devices() -> None:
         ("2", 1, "GPU-abc", None),
     ],
 )
-def test_a_container_numbers_its_cards_from_0(
-    gpus: str | None, tensor: int, visible: str | None, found: str | None
-) -> None:
+def test_a_container_numbers_its_cards_from_0(gpus: str, tensor: int, visible: str | None, found: str | None) -> None:
     env = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     asked = deployed(tensor=tensor, env=env, container={"gpus": gpus})
     assert said(check_device_selection, asked) == refused(found)
@@ -352,3 +349,25 @@ def test_stages_of_one_card_each_may_differ() -> None:
 def test_an_absurd_count_of_cards_is_not_spelled_out(count: int, device: int, found: str | None) -> None:
     what = deployed(container={"gpus": str(count)}, env={"CUDA_VISIBLE_DEVICES": str(device)})
     assert said(check_device_selection, what, Facts()) == refused(found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, "info"),
+        ({"container": {**NO_GPUS, "devices": ("nvidia.com/gpu=all",)}}, None),
+        ({"container": {**NO_GPUS, "privileged": True}}, None),
+        ({"container": {"gpus": "all"}}, None),
+        ({"env": {"NVIDIA_VISIBLE_DEVICES": "all"}}, None),
+        ({"runtime": "local"}, None),
+        ({"engine": {"platform": "rocm"}}, None),
+    ],
+)
+def test_a_container_that_is_given_no_card_is_told_of(changes: dict[str, Any], verdict: str | None) -> None:
+    asked = deployed(**{"container": NO_GPUS, **changes})
+    text = "container.gpus is not set, and no device is passed"
+    assert said(check_device_selection, asked) == ([f"device-selection {verdict}: {text}"] if verdict else [])
+    without = Facts(host=Host(runtimes=("runc",)))
+    assert said(check_device_selection, asked, without) == ([f"device-selection reject: {text}"] if verdict else [])
+    having = Facts(host=Host(runtimes=("nvidia", "runc")))
+    assert said(check_device_selection, asked, having) == said(check_device_selection, asked)

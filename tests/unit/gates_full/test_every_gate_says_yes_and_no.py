@@ -51,6 +51,7 @@ RAY_LOG = (
     "RuntimeError: Version mismatch: The cluster was started with:\n    Ray: 2.43.0\n    Python: 3.12\n"
     "This process on node was started with:\n    Ray: 2.44.1"
 )
+ALL_CARDS = {"container": {"gpus": "all"}}
 TWO_NODES = {"parallel": {"tensor": 2}, "serve": {"nnodes": 2, "master_addr": "192.0.2.1"}}
 NINE = {"vllm": "0.29.0"}
 
@@ -124,7 +125,7 @@ SITUATIONS: list[tuple[str, dict[str, Any], dict[str, Any], str | None]] = [
     ("nccl", {**tensor(2), **env(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1")}, {}, "warn"),
     ("nccl", env(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1"), {}, None),
     ("device-selection", {**tensor(4), **env(CUDA_VISIBLE_DEVICES="0,1")}, {}, "reject"),
-    ("device-selection", {**tensor(2), **env(CUDA_VISIBLE_DEVICES="1,0")}, {}, None),
+    ("device-selection", {**tensor(2), **env(CUDA_VISIBLE_DEVICES="1,0"), **ALL_CARDS}, {}, None),
     ("device-selection", {**tensor(2), **env(CUDA_VISIBLE_DEVICES="0,0")}, {}, "reject"),
     ("device-selection", {**tensor(2), **env(NVIDIA_VISIBLE_DEVICES="all")}, {}, None),
     ("device-selection", {**env(CUDA_VISIBLE_DEVICES="4"), "container": {"gpus": "device=4"}}, {}, "reject"),
