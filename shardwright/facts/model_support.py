@@ -1,4 +1,4 @@
-"""What the stock engine can do with a model, by its name: draft with its own layers, split it into stages."""
+"""What the stock engine can do with a model, by its name: compute in half, draft for itself, split it into stages."""
 
 from __future__ import annotations
 
@@ -73,6 +73,15 @@ _ONE_STAGE = frozenset(
         "Glm5NextForConditionalGeneration",
     )
 )
+
+
+# Models whose numbers overflow in float16, vLLM config/model.py _FLOAT16_NOT_SUPPORTED_MODELS in all these versions.
+_NOT_IN_HALF = frozenset(("gemma2", "gemma3", "gemma3_text", "glm4"))
+
+
+def computes_in_half(model_type: str, version: str) -> bool | None:
+    """Whether the engine takes float16 for a model; None for a version that was not read."""
+    return model_type not in _NOT_IN_HALF if version_in(version, READ) else None
 
 
 def drafts_for_itself(architecture: str, model_type: str, version: str) -> bool | None:

@@ -34,6 +34,8 @@ from shardwright.gates.host import check_disk, check_driver, check_host_memory
 from shardwright.gates.image import check_image_reference
 from shardwright.gates.index_sharing import check_index_sharing
 from shardwright.gates.indexer_weights import check_indexer_weights
+from shardwright.gates.kv_transfer import check_kv_transfer
+from shardwright.gates.model_settings import check_model_settings
 from shardwright.gates.moe_backends import check_moe_backend
 from shardwright.gates.mounts import check_mounts, check_overlay_permissions
 from shardwright.gates.nccl import check_nccl
@@ -100,6 +102,8 @@ GATES = (
     check_context_parallel,
     check_hybrid_stages,
     check_front_end,
+    check_model_settings,
+    check_kv_transfer,
     check_world_size,
     check_master_address,
     check_nodes_agree,

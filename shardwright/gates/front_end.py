@@ -20,7 +20,7 @@ _NESTED = "--structured-outputs-config.reasoning_parser"
 
 def check_front_end(deployment: Deployment, plan: Plan, facts: Facts) -> list[Finding]:
     """vLLM entrypoints cli_args.py validate_parsed_serve_args, and validate_api_server_args."""
-    return [*_tools(deployment, facts), *_reasoning(deployment, facts), *_pairs(deployment)]
+    return [*_tools(deployment, facts), *_reasoning(deployment, facts), *_pairs(deployment), *_late(deployment)]
 
 
 def _tools(deployment: Deployment, facts: Facts) -> Iterator[Finding]:
@@ -78,3 +78,13 @@ def _pairs(deployment: Deployment) -> Iterator[Finding]:
     if switched_on(deployment, "--enable-per-request-metrics") and switched_on(deployment, "--disable-log-stats"):
         text, why = "enable_per_request_metrics with disable_log_stats", "the engine stops on its command line"
         yield Finding(GATE, "reject", text, why=why, fix="remove serve.disable_log_stats")
+
+
+def _late(deployment: Deployment) -> Iterator[Finding]:
+    """What the server finds only after it has loaded the model."""
+    if value_of(deployment, "--lora-modules") is not None and not switched_on(deployment, "--enable-lora"):
+        text, why = "lora_modules without enable_lora", "the server stops with 'LoRA is not enabled', after the weights"
+        yield Finding(GATE, "reject", text, why=why, fix="write serve: {enable_lora: true}")
+    if value_of(deployment, "--ssl-keyfile") is not None and value_of(deployment, "--ssl-certfile") is None:
+        text, why = "ssl_keyfile without ssl_certfile", "the server stops when it opens its port, after the weights"
+        yield Finding(GATE, "reject", text, why=why, fix="name the certificate too: serve: {ssl_certfile: FILE}")

@@ -6,6 +6,8 @@ import pytest
 from deployed import deployed, said
 
 from shardwright.facts.facts import Facts
+from shardwright.facts.positions import Positions
+from shardwright.facts.shape import ModelShape
 from shardwright.gates.hidden import check_batch_size, check_config_file
 
 
@@ -37,3 +39,22 @@ def test_a_step_below_the_requests_is_refused(tokens: str) -> None:
 )
 def test_a_step_that_holds_the_requests_is_taken(flags: tuple[str, ...]) -> None:
     assert said(check_batch_size, deployed(*flags), Facts()) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "length"),
+    [
+        (("--max-num-batched-tokens 4096", "--no-enable-chunked-prefill", "--max-model-len 4096"), None),
+        (("--max-num-batched-tokens 4096", "--no-enable-chunked-prefill", "--max-model-len 4097"), 4097),
+        (("--max-num-batched-tokens 4096", "--no-enable-chunked-prefill"), 8192),
+        (("--max-num-batched-tokens 4096", "--enable-chunked-prefill"), None),
+        (("--max-num-batched-tokens 4096",), None),
+        # Without it the engine makes the step as large as the longest prompt.
+        (("--no-enable-chunked-prefill",), None),
+    ],
+)
+def test_a_prompt_that_is_not_cut_fits_one_step(flags: tuple[str, ...], length: int | None) -> None:
+    facts = Facts(shape=ModelShape("c", positions=Positions(8192, "max_position_embeddings")))
+    found = said(check_batch_size, deployed(*flags), facts)
+    text = f"max_num_batched_tokens 4096 is below max_model_len {length}, and prompts are not cut into chunks"
+    assert found == ([f"batch-size reject: {text}"] if length else [])

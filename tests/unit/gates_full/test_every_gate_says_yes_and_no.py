@@ -59,6 +59,10 @@ NINE = {"vllm": "0.29.0"}
 SITUATIONS: list[tuple[str, dict[str, Any], dict[str, Any], str | None]] = [
     # flags
     ("engine-flags", serve(max_modle_len=8), {}, "reject"),
+    ("model-settings", serve(load_format="dummy"), {}, "warn"),
+    ("model-settings", serve(load_format="auto"), {}, None),
+    ("kv-transfer", serve(kv_transfer_config={"kv_connector": "NixlConnector"}), {}, "reject"),
+    ("kv-transfer", serve(kv_transfer_config={"kv_connector": "NixlConnector", "kv_role": "kv_both"}), {}, None),
     ("front-end", serve(enable_auto_tool_choice=True), {}, "reject"),
     ("front-end", serve(enable_auto_tool_choice=True, tool_call_parser="glm47"), {}, None),
     ("engine-flags", serve(max_model_len=8), {}, None),

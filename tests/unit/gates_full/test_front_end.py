@@ -41,6 +41,11 @@ AUTO = "--enable-auto-tool-choice"
         ),
         (("--enable-log-outputs",), ["reject: enable_log_outputs without enable_log_requests"]),
         (("--enable-log-outputs", "--enable-log-requests"), []),
+        (("--lora-modules a=/x",), ["reject: lora_modules without enable_lora"]),
+        (("--lora-modules a=/x", "--enable-lora"), []),
+        (("--ssl-keyfile /k",), ["reject: ssl_keyfile without ssl_certfile"]),
+        (("--ssl-keyfile /k", "--ssl-certfile /c"), []),
+        (("--ssl-certfile /c",), []),
         (("--enable-per-request-metrics",), []),
         (
             ("--enable-per-request-metrics", "--disable-log-stats"),
