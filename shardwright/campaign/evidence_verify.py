@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shardwright.campaign.ab import AB, ARM, SIDES, again, read_side
 from shardwright.campaign.boots import ARM as BOOTS
 from shardwright.campaign.boots import boots_again
 from shardwright.campaign.evidence import (
@@ -25,6 +24,7 @@ from shardwright.campaign.evidence import (
 )
 from shardwright.campaign.overall import overall_of
 from shardwright.campaign.probe_table import PROBES
+from shardwright.campaign.rebalance.ab import AB, ARM, SIDES, again, read_side
 from shardwright.errors import DeployError, ExitCode, UsageError
 
 _RELATIVE = 1e-9

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from shardwright.campaign.records import StartRecord
+from shardwright.campaign.records import StartRecord, record_of
 from shardwright.connect.project import Project
 from shardwright.errors import DeployError
 
@@ -29,28 +29,25 @@ def run_for(
 
     `run` is the folder of its evidence. Raises DeployError when the hook says no or cannot run.
     """
-    facts = {
-        "DEPLOY_LAYOUT": deployment.name,
-        "DEPLOY_INSTANCE": deployment.instance_name,
-        "DEPLOY_DIGEST": deployment.digest,
-        "DEPLOY_RUNTIME": deployment.runtime,
-        "DEPLOY_BASE_URL": deployment.base_url,
-    }
     evidence = {"DEPLOY_RUN_DIR": str(run)} if run else {}
     said = {"DEPLOY_VERDICT": verdict} if verdict else {}
-    _run(project, moment, facts | evidence | said, deployment.secrets)
+    started = record_of(deployment, 0.0)
+    _run(project, moment, _facts(started, started.instance) | evidence | said, deployment.secrets)
 
 
 def run_for_started(project: Project, moment: Moment, record: StartRecord, instance: str) -> None:
     """As `run_for`, for an instance that was started before. The digest of one that is not on record is empty."""
-    facts = {
+    _run(project, moment, _facts(record, instance), record.secrets)
+
+
+def _facts(record: StartRecord, instance: str) -> dict[str, str]:
+    return {
         "DEPLOY_LAYOUT": record.layout,
         "DEPLOY_INSTANCE": instance,
         "DEPLOY_DIGEST": record.digest if record.instance == instance else "",
         "DEPLOY_RUNTIME": record.runtime,
         "DEPLOY_BASE_URL": record.base_url,
     }
-    _run(project, moment, facts, record.secrets)
 
 
 def _run(project: Project, moment: Moment, facts: Mapping[str, str], secrets: Iterable[str]) -> None:

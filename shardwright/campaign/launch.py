@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from shardwright.campaign import audit, hooks
 from shardwright.campaign.engines import runtime_of
 from shardwright.campaign.marks import clear_mark
 from shardwright.campaign.overlays import verify_for
 from shardwright.campaign.proven import proven_instances
-from shardwright.campaign.records import StartRecord, write_record
+from shardwright.campaign.records import StartRecord, read_record, record_of, write_record
 from shardwright.campaign.request import Request, refuse_rejected
 from shardwright.connect.locks import hold
 from shardwright.connect.project import Project
@@ -76,6 +78,18 @@ def newest_instance(runtime: Runtime, layout: str) -> EngineState:
         raise DeployError(f"nothing of {layout} runs or ran here", fix=f"deploy start {layout}")
     alive = [state for state in instances if state.status in ALIVE]
     return (alive or list(instances))[0]
+
+
+def started_record(state_dir: Path, deployment: Deployment, state: EngineState) -> StartRecord:
+    """What was noted of a start, or what one that was killed before it was noted would have noted.
+
+    The digest is empty where another deployment of the layout runs.
+    """
+    noted = read_record(state_dir, deployment.name)
+    if noted is not None:
+        return noted
+    record = record_of(deployment, state.started_at or 0.0)
+    return record if record.instance == state.name else replace(record, instance=state.name, digest="")
 
 
 def _refuse_second(runtime: Runtime, deployment: Deployment) -> None:

@@ -10,6 +10,17 @@ from shardwright.probes.report import Verdict
 _WORST_FIRST: tuple[Verdict, ...] = ("FAIL", "FAULT", "INCONCLUSIVE")
 NOT_APPLICABLE = "not applicable: "
 """How the reason of a probe begins that the layout declares meaningless for its model."""
+NOT_ASKED, DECLARED_OUT = "not asked", "not applicable"
+
+
+def standing(report: Mapping[str, Any] | None) -> str:
+    """A probe's verdict in one word or two; a skipped one was `not asked`, or is declared `not applicable`."""
+    if report is None:
+        return NOT_ASKED
+    if report["verdict"] == "SKIP":
+        declared = any(str(line).startswith(NOT_APPLICABLE) for line in report.get("reasons", ()))
+        return DECLARED_OUT if declared else NOT_ASKED
+    return str(report["verdict"])
 
 
 def overall_of(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -23,8 +34,8 @@ def overall_of(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     reasons = []
     for report in reports:
         verdict, lines = str(report["verdict"]), [str(line) for line in report.get("reasons", [])]
-        declared = verdict == "SKIP" and any(line.startswith(NOT_APPLICABLE) for line in lines)
-        found.add("NOT_APPLICABLE" if declared else "INCONCLUSIVE" if verdict == "SKIP" else verdict)
+        known = standing(report)
+        found.add("INCONCLUSIVE" if known == NOT_ASKED else known)
         if verdict != "PASS":
             reasons += [f"{report['probe']}: {line}" for line in lines or [verdict]]
     overall: str = next((verdict for verdict in _WORST_FIRST if verdict in found), "PASS")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,11 +19,11 @@ from shardwright.campaign.engine_steps import (
 )
 from shardwright.campaign.engines import runtime_of
 from shardwright.campaign.evidence import Bundle, take_up
-from shardwright.campaign.launch import ALIVE, start_locked, writing
+from shardwright.campaign.launch import ALIVE, start_locked, started_record, writing
 from shardwright.campaign.marks import clear_mark, read_mark, write_mark
 from shardwright.campaign.overlays import build_for
 from shardwright.campaign.probe_table import Mode
-from shardwright.campaign.records import StartRecord, read_record, record_of
+from shardwright.campaign.records import StartRecord
 from shardwright.campaign.request import Request, refuse_rejected
 from shardwright.campaign.rollback import rollback_locked
 from shardwright.campaign.verify import Verified, secret_values, verify
@@ -190,8 +189,7 @@ class _Up:
                 why="both cannot have the cards and the port",
                 fix=f"deploy up {self._deployment.name} --replace; the stopped one is kept for deploy rollback",
             )
-        # A first start that was killed before it was noted leaves no record.
-        record = read_record(self._state_dir, self._deployment.name) or record_of(self._deployment, time.time())
+        record = started_record(self._state_dir, self._deployment, state)
         make_way(self._project, self._runtime, state, record)
         self.has_switched = True
         self._say(f"stop: {state.name} (kept)")

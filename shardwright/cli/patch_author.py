@@ -53,6 +53,7 @@ def check(
     from shardwright.overlay.report import accept_symbols, as_expected
 
     project = open_project(os.environ)
+    patches = _patches(names, project)
     trees = _trees(project, wheels, images, pythons)
     if not trees:
         from shardwright.campaign.overlays import engine_tree
@@ -62,7 +63,6 @@ def check(
         trees = [engine_tree(deployment)]
     rows: list[EditVerdict] = []
     good = True
-    patches = _patches(names, project)
     for tree in trees:
         reacher = Reacher(tree)
         for item in patches:

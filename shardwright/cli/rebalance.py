@@ -14,9 +14,9 @@ from shardwright.cli.up import confirm, message_option, say, show_phase
 from shardwright.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from shardwright.campaign.arms import Arm, Campaign
-    from shardwright.campaign.comparison import Comparison
     from shardwright.campaign.preflight import Preflight
+    from shardwright.campaign.rebalance.arms import Arm, Campaign
+    from shardwright.campaign.rebalance.comparison import Comparison
     from shardwright.campaign.request import Request
     from shardwright.campaign.verify import Verified
 
@@ -74,7 +74,7 @@ def control(
 
     Exit 0 when it passes, else as `deploy verify`; an unhealthy control is kept too, and the verdict says so.
     """
-    from shardwright.campaign.rebalance import run_control
+    from shardwright.campaign.rebalance.steps import run_control
 
     arm, verified = run_control(load(layout, sets), sets, os.environ, mode, message=message, say=say)
     _show_arm(arm, verified, as_json)
@@ -97,8 +97,8 @@ def boot(
     Gates and overlay come first; nothing is stopped when they refuse. The control is kept, and started again when the
     candidate does not come up.
     """
-    from shardwright.campaign.arms import read_campaign
-    from shardwright.campaign.switch import boot_candidate
+    from shardwright.campaign.rebalance.arms import read_campaign
+    from shardwright.campaign.rebalance.switch import boot_candidate
 
     request = load(layout, with_split(sets, split), host=True)
     show_findings(request, infos=False)
@@ -128,7 +128,7 @@ def boot(
 @click.pass_context
 def verify(ctx: click.Context, layout: str | None, message: str, as_json: bool) -> None:
     """Ask the candidate what the control was asked."""
-    from shardwright.campaign.rebalance import verify_candidate
+    from shardwright.campaign.rebalance.steps import verify_candidate
 
     request, _ = _candidate(layout)
     arm, verified = verify_candidate(request, os.environ, message=message, say=say)
@@ -145,8 +145,8 @@ def verdict(ctx: click.Context, layout: str | None, as_json: bool) -> None:
 
     Exit 0 pass, 2 fail, 3 inconclusive or an unhealthy control. The bundle in runs/ holds both arms whole.
     """
-    from shardwright.campaign.comparison import EXIT_CODES
-    from shardwright.campaign.rebalance import decide
+    from shardwright.campaign.rebalance.comparison import EXIT_CODES
+    from shardwright.campaign.rebalance.steps import decide
 
     request, campaign = _candidate(layout)
     comparison, folder = decide(request, campaign)
@@ -167,7 +167,7 @@ def with_split(sets: tuple[str, ...], split: str | None) -> tuple[str, ...]:
 
 def _candidate(layout: str | None) -> tuple[Request, Campaign]:
     """The request of the booted candidate, with the overrides that it was booted with."""
-    from shardwright.campaign.arms import read_campaign
+    from shardwright.campaign.rebalance.arms import read_campaign
 
     base = load(layout, ())
     campaign = read_campaign(base.project.state_dir(), base.deployment.name)

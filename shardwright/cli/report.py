@@ -27,6 +27,7 @@ def report(run: str, output: Path | None, open_it: bool, as_markdown: bool) -> N
     from shardwright.campaign.report.page import html_page
     from shardwright.campaign.report.stored import load_run
     from shardwright.connect.atomic import write_file
+    from shardwright.probes.stored import NoPlanError
 
     if as_markdown and (open_it or output):
         raise UsageError("--markdown prints; --open and --output belong to the page", fix="leave one of them away")
@@ -34,7 +35,7 @@ def report(run: str, output: Path | None, open_it: bool, as_markdown: bool) -> N
     try:
         stored = load_run(folder)
         text = markdown(stored) if as_markdown else html_page(stored)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, NoPlanError) as error:
         raise DeployError(
             f"{folder} does not hold what a bundle holds: {type(error).__name__} {error}",
             why="a file of it was changed or damaged",

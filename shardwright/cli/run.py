@@ -8,14 +8,13 @@ import sys
 from pathlib import Path
 
 import click
-from msgspec.structs import replace
 
 from shardwright.campaign.engines import runtime_of
-from shardwright.campaign.launch import newest_instance
-from shardwright.campaign.records import StartRecord, read_record, record_of
+from shardwright.campaign.launch import newest_instance, started_record
+from shardwright.campaign.records import StartRecord, read_record
 from shardwright.cli.common import layout_options, load, read_log, show_findings
 from shardwright.connect.project import Project, open_project
-from shardwright.errors import DeployError, ExitCode
+from shardwright.errors import ExitCode
 from shardwright.layout.load import default_layout, find_layout, load_layout
 from shardwright.runtime.base import Runtime
 
@@ -148,7 +147,7 @@ def _log_lines(log: str | None, layout: str | None) -> tuple[list[str], int | No
 
 def layout_name(project: Project, layout: str | None) -> str:
     """The name that a layout file declares; a mistyped one is refused like everywhere else."""
-    asked = layout or default_layout(project, os.environ)
+    asked = default_layout(project, os.environ) if layout is None else layout
     if read_record(project.state_dir(), Path(asked).stem) is not None:
         return Path(asked).stem
     find_layout(asked, project)
@@ -159,17 +158,7 @@ def _started(project: Project, layout: str | None) -> tuple[str, StartRecord, Ru
     name = layout_name(project, layout)
     record = read_record(project.state_dir(), name)
     if record is None:
-        record = _not_noted(project, name, layout)
+        deployment = load(layout, ()).deployment
+        runtime = runtime_of(deployment.runtime, project.root)
+        record = started_record(project.state_dir(), deployment, newest_instance(runtime, name))
     return name, record, runtime_of(record.runtime, project.root)
-
-
-def _not_noted(project: Project, name: str, layout: str | None) -> StartRecord:
-    """What a start that was killed before it was noted would have noted."""
-    deployment = load(layout, ()).deployment
-    try:
-        instances = runtime_of(deployment.runtime, project.root).instances(name)
-    except DeployError:
-        instances = ()
-    if not instances:
-        raise DeployError(f"nothing of {name} was started from this project", fix=f"deploy start {name}")
-    return replace(record_of(deployment, instances[0].started_at or 0.0), instance=instances[0].name)

@@ -15,6 +15,7 @@ from shardwright.cli.probe_common import server_options, styled
 from shardwright.errors import DeployError, UsageError
 
 if TYPE_CHECKING:
+    from shardwright.campaign.request import Request
     from shardwright.runtime.wait import PhaseEvent
 
 message_option = click.option(
@@ -145,7 +146,7 @@ def _ablate(layout: str | None, sets: tuple[str, ...], patch: str, mode: Any, ye
     request = load(layout, sets, host=True)
     bare = load(layout, without_patch(sets, request, patch), host=True)
     if not yes:
-        confirm(f"stop {request.deployment.instance_name} to ask without {patch}?")
+        _confirm_stop(request, f"to ask without {patch}")
     found = ask_both(request, bare, os.environ, mode, say=say, on_phase=show_phase)
     runs = [str(run) for run in (found.with_run, found.without_run) if run]
     if as_json:
@@ -176,7 +177,7 @@ def boots(
 
     request = load(layout, sets, host=True)
     if not yes:
-        confirm(f"stop {request.deployment.instance_name} and start it again?")
+        _confirm_stop(request, "and start it again")
     report, folder = run_boots(request, os.environ, message=message, say=say, on_phase=show_phase)
     if as_json:
         click.echo(json.dumps(report.to_json() | {"run": str(folder)}, indent=1))
@@ -204,6 +205,16 @@ def rollback(layout: str | None, message: str) -> None:
     name = layout_name(project, layout)
     record = go_back(project, name, os.environ, message=message, say=say, on_phase=show_phase)
     click.echo(f"back on {record.instance}; next: deploy smoke {name}")
+
+
+def _confirm_stop(request: Request, rest: str) -> None:
+    """Ask before the engine of this request is stopped; where it does not run there is nothing to ask."""
+    from shardwright.campaign.engines import runtime_of
+    from shardwright.campaign.launch import ALIVE
+
+    name = request.deployment.instance_name
+    if runtime_of(request.deployment.runtime, request.project.root).state(name).status in ALIVE:
+        confirm(f"stop {name} {rest}?")
 
 
 def confirm(question: str) -> None:

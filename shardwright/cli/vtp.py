@@ -32,8 +32,8 @@ def plan(target: str, tp: int | None, as_json: bool) -> None:
     MODEL is a checkpoint folder or the name of a bundled model; its config.json and safetensors headers are read, no
     weight is. Ranks are cut in each tensor's own storage unit.
     """
-    from shardwright.campaign.vtp import find_target, plan_for
-    from shardwright.campaign.vtp_report import plan_json, plan_lines
+    from shardwright.campaign.vtp.report import plan_json, plan_lines
+    from shardwright.campaign.vtp.target import find_target, plan_for
 
     project = open_project(os.environ)
     made = plan_for(find_target(target, tp, project, os.environ), project)
@@ -59,8 +59,8 @@ def sidecar(ctx: click.Context, target: str, tp: int | None, out: str | None, ch
     """
     from msgspec.structs import asdict
 
-    from shardwright.campaign.vtp import find_sidecar, find_target, plan_for
-    from shardwright.campaign.vtp_sidecar import check_sidecar, write_sidecar
+    from shardwright.campaign.vtp.sidecar import check_sidecar, write_sidecar
+    from shardwright.campaign.vtp.target import find_sidecar, find_target, plan_for
 
     project = open_project(os.environ)
     if check_only:
@@ -120,7 +120,7 @@ def qualify(
     divides, then --rung parity --against FILE on the odd one. A rung is refused while one below it is open. Exit 0
     when all are green, 2 when one failed, 3 while some are open.
     """
-    from shardwright.campaign import vtp_qualify as climbing
+    from shardwright.campaign.vtp import qualify as climbing
 
     if record is not None and (rung or against):
         raise UsageError("--record excludes --rung and --against", fix="record first, then try the rung")

@@ -21,7 +21,7 @@ def load_layout(
     name: str | None, project: Project, environ: Mapping[str, str], sets: Sequence[str] = ()
 ) -> tuple[Layout, tuple[AppliedOverride, ...]]:
     """The decoded layout `name` (a name or a .yaml path; None means the default) and the overrides that acted."""
-    file = find_layout(name or default_layout(project, environ), project)
+    file = find_layout(default_layout(project, environ) if name is None else name, project)
     document = _read_chain(file, project)
     document, applied = apply_overrides(document, environ, sets)
     return decode_layout(document, project.shown(file)), applied
@@ -43,21 +43,31 @@ def default_layout(project: Project, environ: Mapping[str, str]) -> str:
 
 def find_layout(name: str, project: Project) -> Path:
     """The file of a layout name or path; UsageError with the nearest names when there is none."""
+    if not name.strip():
+        raise UsageError(
+            "the name of the layout is empty",
+            why="it may be a shell variable that is not set; the default is taken only where no name is given",
+            fix="deploy layouts",
+        )
     if name.endswith((".yaml", ".yml")):
         path = Path(name)
         for candidate in (path, project.root / path):
             if candidate.is_file():
                 return candidate.absolute()
         raise UsageError(f"there is no layout file {name}", fix="deploy layouts")
-    found = project.find(f"{_FOLDER}/{name}.yaml") if name and "\x00" not in name and ".." not in name else None
+    found = project.find(f"{_FOLDER}/{name}.yaml") if "\x00" not in name and ".." not in name else None
     if found is None or not found.is_file():
-        from difflib import get_close_matches
-
-        known = [layout for layout, _ in list_layouts(project)]
-        near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        near = _nearest(name, project)
+        hint = f"did you mean {near!r}? " if near else ""
         raise UsageError(f"there is no layout called {name!r}", fix=f"{hint}deploy layouts lists them")
     return found
+
+
+def _nearest(name: str, project: Project) -> str | None:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [layout for layout, _ in list_layouts(project)], n=1)
+    return near[0] if near else None
 
 
 def list_layouts(project: Project) -> tuple[tuple[str, Path], ...]:
@@ -109,7 +119,11 @@ def _parent(document: Document, project: Project) -> Path | None:
         raise UsageError(f"{where}: extends: expected the path of a layout below {_FOLDER}")
     found = project.find(f"{_FOLDER}/{extends}") if ".." not in extends else None
     if found is None or not found.is_file():
-        raise UsageError(f"{where}: extends: there is no {_FOLDER}/{extends}")
+        near = _nearest(extends.removesuffix(".yaml"), project)
+        raise UsageError(
+            f"{where}: extends: there is no {_FOLDER}/{extends}",
+            fix=f"did you mean {near}.yaml?" if near else f"name a file below {_FOLDER}",
+        )
     return found
 
 

@@ -12,6 +12,18 @@ from shardwright.probes.pool import finished_trials
 from shardwright.probes.report import ProbeReport
 
 
+class NoPlanError(DeployError):
+    """Trials without the plan that they belong to: what was to be asked is not known."""
+
+    def __init__(self, probe: str, plan_id: str) -> None:
+        super().__init__(
+            f"no plan of {probe} is on file" + (f" with the id {plan_id}" if plan_id else ""),
+            why="what was to be asked is not known, so nobody can say whether anything is missing",
+            fix="ask again: deploy verify LAYOUT fills a new bundle",
+            code=ExitCode.INCONCLUSIVE,
+        )
+
+
 def read_records(path: Path) -> list[Record]:
     """All whole records of a file of trials; a torn last line, left by a killed writer, is passed over.
 
@@ -43,6 +55,14 @@ def plan_record(records: Iterable[Record], plan_id: str | None = None) -> Record
     for record in records:
         if record["kind"] == "plan" and plan_id in (None, record.get("plan")):
             found = record
+    return found
+
+
+def plan_on_file(records: Iterable[Record], plan_id: str, probe: str) -> Record:
+    """The plan of this id, without which no report is made. Raises NoPlanError (exit 3) where it is not there."""
+    found = plan_record(records, plan_id)
+    if found is None:
+        raise NoPlanError(probe, plan_id)
     return found
 
 

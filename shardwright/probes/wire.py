@@ -171,7 +171,9 @@ def decode_json(body: bytes, endpoint: Endpoint) -> Any:
         return json.loads(body.decode("utf-8"))
     except (ValueError, RecursionError):
         excerpt = endpoint.hide(one_line(body.decode("utf-8", "replace")))
-        raise TransportError("protocol", f"the server sent what is not JSON: {excerpt}") from None
+        raise TransportError(
+            "protocol", f"the server sent what is not JSON: {excerpt}", fix="correct the address: is it a vLLM server?"
+        ) from None
 
 
 def one_line(text: str) -> str:
@@ -265,7 +267,7 @@ def transport_error(error: Exception, endpoint: Endpoint, *, connected: bool) ->
         return TransportError(
             "connect",
             f"nobody answers at {where} ({error.strerror or error})",
-            fix="start the engine with deploy start and wait for it with deploy wait",
+            fix="start the engine (deploy start, deploy wait), or correct the address",
         )
     if isinstance(error, IncompleteRead):
         return TransportError("truncated", f"{where} closed the connection in the middle of the answer")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shardwright.campaign.vtp_checks import run_check
+from shardwright.campaign.vtp.checks import run_check
 from tests.unit.helpers import ROOT
 from tests.unit.vtp.vtp_samples import FLASH, plan
 

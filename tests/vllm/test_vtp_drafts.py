@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shardwright.campaign.vtp_checks import plan_document
+from shardwright.campaign.vtp.checks import plan_document
 from shardwright.connect.trees import InstalledTree
 from shardwright.overlay.patch import read_patch
 from shardwright.overlay.prove import CONDITIONS, expected_hits, hits_rung, reach_rung

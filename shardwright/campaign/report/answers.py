@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardwright.campaign.overall import NOT_APPLICABLE
+from shardwright.campaign.overall import standing
 from shardwright.campaign.probe_table import PROBES
 from shardwright.campaign.report.markup import (
-    NOT_ASKED,
     Markup,
     absent,
     badge,
@@ -24,16 +23,6 @@ from shardwright.probes.needle.map import MARKS, Grid, Mark, grids
 from shardwright.probes.stats import clopper_pearson_upper
 
 _DEGEN = ("degen", "degen-long")
-
-
-def standing(report: Mapping[str, Any] | None) -> str:
-    """A probe's verdict in one word or two; `not asked` and `not applicable` are kept apart."""
-    if report is None:
-        return NOT_ASKED
-    if report["verdict"] == "SKIP":
-        declared = any(str(line).startswith(NOT_APPLICABLE) for line in report.get("reasons", ()))
-        return "not applicable" if declared else NOT_ASKED
-    return str(report["verdict"])
 
 
 def probes(run: StoredRun) -> Markup:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright.campaign.ab import SIDES
-from shardwright.campaign.report.answers import standing
+from shardwright.campaign.overall import standing
+from shardwright.campaign.rebalance.ab import SIDES
 from shardwright.campaign.report.histogram import Arm, Axis, axis_over, picture, scale, shares
 from shardwright.campaign.report.markup import Markup, absent, join, number, table, tag
 from shardwright.campaign.report.stored import StoredRun

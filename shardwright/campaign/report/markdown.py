@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from shardwright.campaign.overall import DECLARED_OUT, NOT_ASKED, standing
 from shardwright.campaign.probe_table import PROBES
-from shardwright.campaign.report.answers import standing
 from shardwright.campaign.report.markup import number, percent, sign
 from shardwright.campaign.report.stored import StoredRun
 from shardwright.campaign.report.summary import WARNINGS, facts_of, reasons_of, subject_of, verdict_of
 
 _SPECIAL = re.compile(r"([\\`*_~$\[\]<>|])")
 _LINKS = re.compile(r"([@#])(?=\w)")
-_ASIDE = ("not asked", "not applicable")
+_ASIDE = (NOT_ASKED, DECLARED_OUT)
 
 
 def markdown(run: StoredRun) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-NOT_ASKED = "not asked"
+from shardwright.campaign.overall import DECLARED_OUT, NOT_ASKED
+
 UNKNOWN = "unknown"
 
 _MARKS = {"pass": "✓", "fail": "✗", "open": "?", "none": "–"}
@@ -13,7 +14,7 @@ _TONES = {
     **dict.fromkeys(("PASS", "OK", "accept"), "pass"),
     **dict.fromkeys(("FAIL", "reject", "FAULT", "CONTROL_UNHEALTHY"), "fail"),
     **dict.fromkeys(("INCONCLUSIVE", "warn", "unknown", "UNKNOWN"), "open"),
-    **dict.fromkeys(("SKIP", "not asked", "not applicable", "info", "reported"), "none"),
+    **dict.fromkeys(("SKIP", NOT_ASKED, DECLARED_OUT, "info", "reported"), "none"),
 }
 
 

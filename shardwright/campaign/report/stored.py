@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from shardwright.campaign.ab import AB, SIDES, read_side
 from shardwright.campaign.evidence import (
     MANIFEST,
     REPORTS,
@@ -20,6 +19,7 @@ from shardwright.campaign.evidence import (
     file_hashes,
     read_trials,
 )
+from shardwright.campaign.rebalance.ab import AB, SIDES, read_side
 from shardwright.errors import UsageError
 
 State = Literal["sealed", "altered", "not sealed"]

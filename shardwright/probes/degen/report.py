@@ -19,7 +19,7 @@ from shardwright.probes.stats import (
     fisher_one_sided,
     newcombe_difference,
 )
-from shardwright.probes.stored import plan_record
+from shardwright.probes.stored import plan_on_file
 from shardwright.probes.units import split_units
 
 PROBE = "degen"
@@ -59,7 +59,7 @@ def report_from(records: Iterable[Record], plan_id: str, file: str = "") -> Prob
     curtailed plan, or failures that the control shows as well.
     """
     records = list(records)
-    header = plan_record(records, plan_id) or {}
+    header = plan_on_file(records, plan_id, PROBE)
     planned = [str(key) for key in header.get("planned", ())]
     wanted = set(planned)
     answered = {key: one for key, one in finished_trials(records, plan_id).items() if key in wanted}

@@ -13,7 +13,7 @@ from shardwright.probes.needle.judge import NeedleClass, judge_trial
 from shardwright.probes.pool import finished_trials, lost_trials
 from shardwright.probes.report import ProbeReport, Verdict
 from shardwright.probes.stats import clopper_pearson_upper, mcnemar
-from shardwright.probes.stored import plan_record
+from shardwright.probes.stored import plan_on_file
 
 _MOST_ERRORS = 0.02
 _SHOWN = 5
@@ -27,7 +27,7 @@ def report_from(records: Iterable[Record], plan_id: str, file: str = "") -> Prob
     come again, an answer that ran out of budget, a cold trial served from the cache, or more than 2 % without answer.
     """
     records = list(records)
-    header = plan_record(records, plan_id) or {}
+    header = plan_on_file(records, plan_id, "needle")
     planned = [str(key) for key in header.get("planned", ())]
     answered = finished_trials(records, plan_id)
     errors = lost_trials(records, plan_id, answered)

@@ -24,7 +24,7 @@ from shardwright.probes.parity.plan import Round
 from shardwright.probes.pool import finished_trials, lost_trials
 from shardwright.probes.report import ProbeReport, Verdict
 from shardwright.probes.scores import Score, ScoreOutcome, score_of
-from shardwright.probes.stored import plan_record
+from shardwright.probes.stored import plan_on_file, plan_record
 
 MEAN_KL, PROMPT_KL, GAP_P99, SAME_TOP = 0.002, 0.01, 0.5, 0.985
 """What a change of topology alone stays within, where the noise of the first arm asks for no more."""
@@ -67,11 +67,15 @@ def judge_trial(record: Mapping[str, Any]) -> ScoreOutcome:
     return ScoreOutcome("NONFINITE", why) if why else ScoreOutcome("OK", "")
 
 
-def read_arm(records: Sequence[Record], name: str, plan_id: str | None = None) -> Arm:
+def read_arm(records: Sequence[Record], name: str) -> Arm:
     """The last recording in `records`. Raises UsageError where there is none."""
-    header = plan_record([record for record in records if record.get("probe") == "parity"], plan_id)
+    header = plan_record(record for record in records if record.get("probe") == "parity")
     if header is None:
         raise UsageError(f"{name} is no recording", fix="make one with deploy parity record --output FILE")
+    return _arm(records, header)
+
+
+def _arm(records: Sequence[Record], header: Mapping[str, Any]) -> Arm:
     answered = finished_trials(records, header["plan"])
     judged = {key: judge_trial(record) for key, record in answered.items()}
     return Arm(
@@ -84,7 +88,8 @@ def read_arm(records: Sequence[Record], name: str, plan_id: str | None = None) -
 
 def report_from(records: Iterable[Record], plan_id: str, file: str = "") -> ProbeReport:
     """Is this recording whole and sound. Its distance from itself is in the numbers as `noise`."""
-    arm = read_arm(list(records), file or "the file", plan_id)
+    records = list(records)
+    arm = _arm(records, plan_on_file(records, plan_id, "parity"))
     planned = len(arm.header["planned"])
     trials = len(arm.scores) + len(arm.broken)
     reasons = [f"{key}: {why}" for key, why in arm.broken.items()]

@@ -21,7 +21,7 @@ from shardwright.probes.quality.views import Judgement, failed, not_applicable, 
 from shardwright.probes.report import ProbeReport, Verdict
 from shardwright.probes.server import Server
 from shardwright.probes.stats import clopper_pearson_upper
-from shardwright.probes.stored import plan_record
+from shardwright.probes.stored import plan_on_file
 from shardwright.probes.wire import TransportError
 
 PROBE = "quality"
@@ -82,7 +82,7 @@ def judge_trial(record: Mapping[str, Any]) -> Judgement:
 def report_from(records: Iterable[Record], plan_id: str, file: str = "") -> ProbeReport:
     """The report of a plan from what is on file, every trial judged again."""
     records = list(records)
-    header = plan_record(records, plan_id) or {}
+    header = plan_on_file(records, plan_id, PROBE)
     planned: list[str] = header["trials"]
     trials = {key: record for key, record in finished_trials(records, plan_id).items() if key in planned}
     lost = lost_trials(records, plan_id, trials)

@@ -13,7 +13,7 @@ from shardwright.probes.journal import Record
 from shardwright.probes.pool import finished_trials, lost_trials
 from shardwright.probes.report import ProbeReport, Verdict
 from shardwright.probes.scores import Score, ScoreOutcome, score_of
-from shardwright.probes.stored import plan_record
+from shardwright.probes.stored import plan_on_file, plan_record
 
 ASKS = ("before", "after", "again", "once-more")
 """Other traffic lies between `before` and `after`; the last three follow each other. The last two are the noise."""
@@ -74,7 +74,7 @@ def change_between(one: Score, other: Score) -> Change:
 def report_from(records: Iterable[Record], plan_id: str, file: str = "") -> ProbeReport:
     """FAIL on any prompt whose answer changed, or on a logprob that is no number."""
     records = list(records)
-    header = plan_record(records, plan_id) or {}
+    header = plan_on_file(records, plan_id, "repeat")
     answered = finished_trials(records, plan_id)
     errors = lost_trials(records, plan_id, answered)
     judged = {str(key): judge_trial(record) for key, record in answered.items()}

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from shardwright.probes.journal import Journal, Record
 from shardwright.probes.report import ProbeReport, Verdict
 from shardwright.probes.smoke.run import Check, run_smoke
+from shardwright.probes.stored import plan_on_file
 from shardwright.probes.wire import Endpoint
 
 PROBE = "smoke"
@@ -21,8 +22,6 @@ def run_smoke_recorded(
 ) -> ProbeReport:
     """Run every check and keep each as a trial. Raises TransportError where nobody answers at the start."""
 
-    trials: list[Record] = []
-
     def keep(check: Check) -> None:
         record = {
             "probe": PROBE,
@@ -33,17 +32,19 @@ def run_smoke_recorded(
             "elapsed_s": round(check.elapsed_s, 3),
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
         }
-        trials.append(journal.append("trial", record))
+        kept.append(journal.append("trial", record))
         if on_check is not None:
             on_check(check)
 
-    journal.append("plan", {"probe": PROBE, "plan": PLAN})
+    kept = [journal.append("plan", {"probe": PROBE, "plan": PLAN})]
     run_smoke(endpoint, model, keep)
-    return smoke_report_from(trials, PLAN)
+    return smoke_report_from(kept, PLAN)
 
 
 def smoke_report_from(records: Iterable[Record], plan_id: str = PLAN) -> ProbeReport:
     """The report that these records give; of a check that was made twice the last counts."""
+    records = list(records)
+    plan_on_file(records, plan_id, PROBE)
     checks = {
         str(record["trial"]): record
         for record in records

@@ -22,7 +22,7 @@ from shardwright.probes.speed.round import (
     measure,
     prefill_tok_s,
 )
-from shardwright.probes.stored import plan_record
+from shardwright.probes.stored import plan_on_file
 
 PROBE = "speed"
 Row = dict[str, Any]
@@ -55,7 +55,7 @@ def rows_of(records: Iterable[Mapping[str, Any]]) -> list[Row]:
 def samples_from(records: Iterable[Record], plan_id: str) -> list[Samples]:
     """The values behind the rows of `report_from`, in the same order."""
     records = list(records)
-    header = plan_record(records, plan_id) or {}
+    header = plan_on_file(records, plan_id, PROBE)
     trials = _planned_trials(records, header["trials"], plan_id)
     return [
         _prefill_samples(good) if key[0] == "prefill" else _decode_samples([measure(one) for one in good], limited)
@@ -87,7 +87,7 @@ def _tests(
 def report_from(records: Iterable[Record], plan_id: str, file: str = "") -> ProbeReport:
     """The report of a plan from what is on file, every trial judged again."""
     records = list(records)
-    header = plan_record(records, plan_id) or {}
+    header = plan_on_file(records, plan_id, PROBE)
     planned: list[str] = header["trials"]
     trials = _planned_trials(records, planned, plan_id)
     lost = lost_trials(records, plan_id, trials)

@@ -99,8 +99,8 @@ def test_nothing_is_stopped_unasked_or_when_a_gate_refuses(stage: Stage, deploy:
 
 
 def test_arms_with_another_model_name_or_sampler_are_not_comparable(stage: Stage, deploy: Killable) -> None:
-    from shardwright.campaign.ab import load_arm
-    from shardwright.campaign.comparison import compare_arms
+    from shardwright.campaign.rebalance.ab import load_arm
+    from shardwright.campaign.rebalance.comparison import compare_arms
     from shardwright.errors import UsageError
 
     begin(stage, deploy, probes=ASKED)

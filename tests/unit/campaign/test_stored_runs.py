@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shardwright.campaign.evidence import SEAL, digest_of, file_hashes
+from shardwright.campaign.rebalance.ab import load_arm
+from shardwright.campaign.rebalance.comparison import compare_arms
 from shardwright.cli.main import run
 
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -76,3 +79,27 @@ def test_a_stored_run_tells_nothing_of_the_machine_that_made_it(name: str) -> No
         content = json.loads(manifest.read_text())
         if "user" in content:
             assert (content["user"], content["host"]) == ("operator", "node")
+
+
+def skipped(reason: str) -> dict[str, Any]:
+    return {"probe": "quality", "verdict": "SKIP", "reasons": [reason], "trials": 0, "failures": 0}
+
+
+@pytest.mark.parametrize(
+    ("report", "word", "verdict"),
+    [
+        (skipped("not applicable: a base model"), "not applicable", None),
+        (skipped("not asked: smoke ended as FAIL"), "not asked", "INCONCLUSIVE"),
+        ({**skipped(""), "verdict": "PASS"}, "PASS", "PASS"),
+    ],
+)
+def test_both_arms_say_one_word_for_what_a_probe_came_to(
+    report: dict[str, Any], word: str, verdict: str | None
+) -> None:
+    control, candidate = (
+        replace(load_arm(DATA / "run-ab" / side), reports=(report,), trials={}) for side in ("control", "candidate")
+    )
+    (row,) = (row for row in compare_arms(control, candidate).rows if row.group == "probes")
+    assert (row.cells, row.verdict) == ((word, word), verdict)
+    (alone,) = (row for row in compare_arms(replace(control, reports=()), candidate).rows if row.group == "probes")
+    assert alone.cells == ("not asked", word)

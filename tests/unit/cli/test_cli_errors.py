@@ -33,6 +33,10 @@ DEPLOY = [sys.executable, str(ROOT / "deploy.py")]
         ("cmd", "a" * 5000),
         ("cmd", "\x00"),
         ("cmd", ".."),
+        ("cmd", ""),
+        ("check", "  "),
+        ("stop", ""),
+        ("vtp", "plan", "dsv4flash-tp3-lucifer", "--tp", "0"),
         ("cmd", "--set", "x"),
         ("defaultcheck", "glm53-tp4pp2", "--all"),
         ("wait", "--timeout", "soon"),
@@ -59,11 +63,30 @@ def test_no_verb_at_all_shows_the_help_and_exits_64(cli: Cli):
         (("cmd", "glm53-tp4pp"), "did you mean 'glm53-tp4pp2'?"),
         (("cmd", "tiny-cpu-pp"), "did you mean 'tiny-cpu-pp2'?"),
         (("cmd", "zzz"), "deploy layouts lists them"),
+        (("patch", "check", "pp-index-transprot"), "deploy patch list"),
     ],
 )
 def test_a_typo_gets_the_nearest_name(cli: Cli, words: tuple[str, ...], suggestion: str):
     result = cli(*words)
     assert (result.code, suggestion in result.err) == (64, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "suggestion"), [("tiny-cpu", "did you mean tiny-cpu.yaml?"), ("x", "name a file below")]
+)
+def test_a_parent_that_is_not_there_gets_the_nearest_name(cli: Cli, tmp_path: Path, given: str, suggestion: str):
+    layout = tmp_path / "mine.yaml"
+    layout.write_text(f"name: mine\nextends: {given}\n")
+    result = cli("cmd", str(layout))
+    assert (result.code, suggestion in result.err) == (64, True)
+
+
+@pytest.mark.parametrize("words", [("boots", "tiny-cpu"), ("verify", "tiny-cpu-pp2", "--ablate", "pp-cpu-eager")])
+def test_nobody_is_asked_to_stop_what_does_not_run(cli: Cli, words: tuple[str, ...]):
+    result = cli(*words)
+    assert result.code == 1
+    assert "does not run" in result.err
+    assert "nobody is there" not in result.err
 
 
 def test_an_error_says_what_why_and_what_next(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):

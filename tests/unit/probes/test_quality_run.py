@@ -112,6 +112,17 @@ def test_the_report_can_be_made_again_from_its_file(tmp_path: Path) -> None:
     assert report_from(read_records(file), report.plan, str(file)).to_json() == report.to_json()
 
 
+def test_a_file_that_was_cut_off_in_its_last_trial_is_reported_without_it(tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    report = ask("healthy", file)
+    lines = file.read_text().splitlines()
+    last = max(number for number, line in enumerate(lines) if json.loads(line)["kind"] == "trial")
+    file.write_text("\n".join([*lines[:last], lines[last][:-5]]))
+    again = report_from(read_records(file), report.plan)
+    assert (again.trials, again.errors) == (report.trials - 1, 0)
+    assert again.numbers["planned"] == report.trials
+
+
 def test_a_fault_that_is_known_is_told_and_fails_nothing_else_does(tmp_path: Path) -> None:
     known = replace(PLAN, known=(("tool-cut-off", "seen before"),))
     report = ask("hidden-length", tmp_path / "known.jsonl", known)

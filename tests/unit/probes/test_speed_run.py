@@ -71,6 +71,17 @@ def test_a_known_step_is_measured(tmp_path: Path) -> None:
     assert rows_of(trials) == report.numbers["rows"]
 
 
+def test_a_file_that_was_cut_off_in_its_last_trial_is_reported_without_it(tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    report = measure("healthy", file)
+    lines = file.read_text().splitlines()
+    last = max(number for number, line in enumerate(lines) if json.loads(line)["kind"] == "trial")
+    file.write_text("\n".join([*lines[:last], lines[last][:-5]]))
+    again = report_from(read_records(file), report.plan)
+    assert (again.trials, again.errors) == (report.trials - 1, 0)
+    assert again.numbers["planned"] == report.trials
+
+
 def test_drafts_are_counted_apart_from_steps(tmp_path: Path) -> None:
     report = measure("healthy", tmp_path / "t.jsonl", speculative=True, step_s=STEP_S)
     narrative, copied = report.numbers["rows"][:2]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.campaign.vtp_checkpoint import tensor_kind
-from shardwright.campaign.vtp_checks import plan_document
+from shardwright.campaign.vtp.checkpoint import tensor_kind
+from shardwright.campaign.vtp.checks import plan_document
 from shardwright.overlay.patch import read_patch
 from shardwright.plan.storage_units import split_units
 from tests.unit.helpers import ROOT

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.campaign.vtp_report import plan_lines
+from shardwright.campaign.vtp.report import plan_lines
 from shardwright.errors import DeployError, UsageError
 from shardwright.plan.storage_units import rank_bytes, reassembled
 from tests.unit.helpers import Result

@@ -11,9 +11,18 @@ from typing import ClassVar
 
 import pytest
 
-from shardwright.campaign import vtp_checks, vtp_qualify
-from shardwright.campaign.vtp_parity import Drafts, Greedy, Recording, compare, final_tokens_agree
+from shardwright.campaign.vtp import checks
+from shardwright.campaign.vtp import qualify as climbing
+from shardwright.campaign.vtp.parity import (
+    Drafts,
+    Greedy,
+    Recording,
+    compare,
+    drafts_between,
+    final_tokens_agree,
+)
 from shardwright.facts.vtp_ladder import read_evidence, standings
+from shardwright.probes.metrics import CounterResetError, Metrics, parse_metrics
 from tests.unit.helpers import ROOT, Result, write_layout
 from tests.unit.vtp.vtp_samples import FLASH, plan
 
@@ -88,7 +97,7 @@ def server() -> Iterator[str]:
 @pytest.fixture
 def qualify(cli: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     write_layout(tmp_path, LAYOUT.replace("name: dsv4flash-tp3-lucifer", "name: demo"))
-    monkeypatch.setattr(vtp_qualify, "run_check", lambda name, *_: GOOD[name])
+    monkeypatch.setattr(climbing, "run_check", lambda name, *_: GOOD[name])
 
     def call(*words: str, **environ: str) -> Result:
         return cli("vtp", "qualify", "demo", *words, DEPLOY_PROJECT=str(tmp_path), **environ)
@@ -140,7 +149,7 @@ def test_a_file_that_is_no_recording_is_said_to_be_none(
 
 def test_a_failed_rung_stops_the_climb(qualify: Callable[..., Result], monkeypatch: pytest.MonkeyPatch):
     bad = {**GOOD, "attention-padding": {"decode": {**GOOD["attention-padding"]["decode"], "contribution_zero": False}}}
-    monkeypatch.setattr(vtp_qualify, "run_check", lambda name, *_: bad[name])
+    monkeypatch.setattr(climbing, "run_check", lambda name, *_: bad[name])
     result = qualify("--json")
     assert result.code == 2
     assert states(result)["attention-padding"] == "red"
@@ -352,24 +361,41 @@ def test_mtp_needs_accepted_drafts():
     none = Drafts(0.0, 8.0)
     assert final_tokens_agree(recording("a"), recording("a"), none)[0] == ["not one draft token was accepted"]
     assert final_tokens_agree(recording("a"), recording("a"), Drafts(None, None))[0]
-    assert Drafts(7.0, 9.0).since(Drafts(4.0, None)) == Drafts(3.0, 9.0)
+
+
+def readings(*accepted: float) -> list[Metrics]:
+    """One reading of a server for each of these counts of accepted draft tokens."""
+    return [parse_metrics(f'vllm:spec_decode_num_accepted_tokens_total{{engine="0"}} {count}\n') for count in accepted]
+
+
+def test_drafts_are_counted_between_two_readings():
+    before, after = readings(4, 7)
+    drafted = parse_metrics("vllm:spec_decode_num_draft_tokens_total 9\n")
+    both = Metrics({**after.samples, **drafted.samples})
+    assert drafts_between(before, both) == Drafts(3.0, 9.0)
+    assert drafts_between(before, None) == drafts_between(None, after) == Drafts(None, None)
+
+
+def test_a_server_that_was_started_anew_between_them_accepts_nothing():
+    with pytest.raises(CounterResetError):
+        drafts_between(*readings(7, 3))
 
 
 def test_a_control_that_nobody_caught_fails_the_rung():
     made = plan(FLASH, 3)
     blind_passed = {**GOOD["loader-bytes"], "blind": {"audit": ["", "", ""]}}
-    assert vtp_checks.judge("loader-bytes", made, GOOD["loader-bytes"]) == []
-    assert vtp_checks.judge("loader-bytes", made, blind_passed) == ["the control blind was not found wrong"]
+    assert checks.judge("loader-bytes", made, GOOD["loader-bytes"]) == []
+    assert checks.judge("loader-bytes", made, blind_passed) == ["the control blind was not found wrong"]
     row = {**GOOD["moe-numerics"]["rows"][0], "stock": 0.0}
-    assert vtp_checks.judge("moe-numerics", made, {**GOOD["moe-numerics"], "rows": [row]})
+    assert checks.judge("moe-numerics", made, {**GOOD["moe-numerics"], "rows": [row]})
     heads = {"decode": {**GOOD["attention-padding"]["decode"], "virtual_heads_nonzero": False}}
-    assert vtp_checks.judge("attention-padding", made, heads)
+    assert checks.judge("attention-padding", made, heads)
 
 
 def test_a_cut_at_another_place_fails_the_rung():
     cuts = {"experts.w2.weight": [{"start": 384 * r, "units": 352, "zero_tail": 32} for r in range(3)]}
     found = {**GOOD["loader-bytes"], "padded": {**GOOD["loader-bytes"]["padded"], "cuts": cuts}}
-    faults = vtp_checks.judge("loader-bytes", plan(FLASH, 3), found)
+    faults = checks.judge("loader-bytes", plan(FLASH, 3), found)
     assert any("experts.w2.weight on rank 1: cut at (384, 352, 32), planned (352, 352, 32)" in text for text in faults)
 
 
@@ -377,5 +403,5 @@ def test_a_check_that_cannot_run_says_nothing_about_the_padding(tmp_path: Path):
     from shardwright.errors import DeployError, ExitCode
 
     with pytest.raises(DeployError, match="could not run") as caught:
-        vtp_checks.run_check("moe-numerics", plan(FLASH, 3), str(tmp_path / "no-python"), ROOT / "patches/virtual-tp")
+        checks.run_check("moe-numerics", plan(FLASH, 3), str(tmp_path / "no-python"), ROOT / "patches/virtual-tp")
     assert caught.value.code == ExitCode.HARNESS

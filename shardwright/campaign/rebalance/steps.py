@@ -11,15 +11,15 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from shardwright.campaign import audit, hooks
-from shardwright.campaign.ab import ARM, build_ab
-from shardwright.campaign.arm_steps import ask_arm, begin_arm
-from shardwright.campaign.arms import Arm, Campaign, keep_campaign, read_campaign
-from shardwright.campaign.comparison import Comparison
 from shardwright.campaign.engine_steps import Say, record_of_running
 from shardwright.campaign.engines import runtime_of
 from shardwright.campaign.evidence import take_up
 from shardwright.campaign.launch import writing
 from shardwright.campaign.probe_table import Mode
+from shardwright.campaign.rebalance.ab import ARM, build_ab
+from shardwright.campaign.rebalance.arm_steps import ask_arm, begin_arm
+from shardwright.campaign.rebalance.arms import Arm, Campaign, keep_campaign, read_campaign
+from shardwright.campaign.rebalance.comparison import Comparison
 from shardwright.campaign.request import Request
 from shardwright.campaign.verify import Verified, secret_values
 from shardwright.campaign.way_back import note_accepted

@@ -9,8 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 
 from shardwright.campaign import audit
-from shardwright.campaign.arm_steps import begin_arm, bundle_of
-from shardwright.campaign.arms import Arm, Campaign, keep_campaign, read_campaign
 from shardwright.campaign.bundle_contents import put_refusal, put_request
 from shardwright.campaign.engine_steps import (
     OnPhase,
@@ -24,6 +22,8 @@ from shardwright.campaign.engines import runtime_of
 from shardwright.campaign.launch import start_locked, writing
 from shardwright.campaign.marks import clear_mark
 from shardwright.campaign.overlays import build_for
+from shardwright.campaign.rebalance.arm_steps import begin_arm, bundle_of
+from shardwright.campaign.rebalance.arms import Arm, Campaign, keep_campaign, read_campaign
 from shardwright.campaign.records import record_of
 from shardwright.campaign.request import Request, refuse_rejected
 from shardwright.campaign.way_back import make_way

@@ -12,13 +12,12 @@ from msgspec import Struct
 
 from shardwright.connect.atomic import write_file
 from shardwright.errors import DeployError, ExitCode
-from shardwright.probes.wire import Endpoint, TransportError, get, post_json
+from shardwright.probes.metrics import ACCEPTED, DRAFT_TOKENS, Metrics, delta
+from shardwright.probes.wire import Endpoint, TransportError, post_json
 
 FIRST_TOKENS = 8
 MAX_TOKENS = 64
 REPEATS = 10
-_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
-_DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
 _PROMPTS = (
     "The three states of matter that everyone learns first are",
     "def fibonacci(n: int) -> int:\n    ",
@@ -100,14 +99,10 @@ def repeats_agree(endpoint: Endpoint, model: str) -> tuple[list[str], str]:
 
 
 class Drafts(Struct, frozen=True):
-    """Draft tokens that a server counted since it started; None where it reports none."""
+    """Draft tokens that a server counted between two readings; None where it reports none."""
 
     accepted: float | None
     drafted: float | None
-
-    def since(self, before: Drafts) -> Drafts:
-        """What was counted in between."""
-        return Drafts(_grown(self.accepted, before.accepted), _grown(self.drafted, before.drafted))
 
 
 def final_tokens_agree(reference: Recording, got: Recording, drafts: Drafts) -> tuple[list[str], str]:
@@ -121,20 +116,9 @@ def final_tokens_agree(reference: Recording, got: Recording, drafts: Drafts) -> 
     return faults, f"{numbers}; {drafts.accepted or 0:.0f}{of} draft tokens accepted"
 
 
-def count_drafts(endpoint: Endpoint) -> Drafts:
-    """The server's own counters of draft tokens, from its metrics."""
-    reply = get(endpoint, "/metrics")
-    lines = reply.body.decode(errors="replace").splitlines() if reply.status == 200 else []
-    return Drafts(_counter(lines, _ACCEPTED), _counter(lines, _DRAFTED))
-
-
-def _counter(lines: Sequence[str], name: str) -> float | None:
-    values = [float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name)]
-    return sum(values) if values else None
-
-
-def _grown(after: float | None, before: float | None) -> float | None:
-    return None if after is None else after - (before or 0.0)
+def drafts_between(before: Metrics | None, after: Metrics | None) -> Drafts:
+    """Raises CounterResetError where the server was started anew in between."""
+    return Drafts(delta(before, after, ACCEPTED), delta(before, after, DRAFT_TOKENS))
 
 
 def tokens_per_second(endpoint: Endpoint, model: str) -> float:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from shardwright.campaign import vtp_parity
 from shardwright.campaign.request import Request
-from shardwright.campaign.vtp import alignment_of_deployment
-from shardwright.campaign.vtp_checks import judge, run_check
-from shardwright.campaign.vtp_ladder import keep, require_below
+from shardwright.campaign.vtp import parity
+from shardwright.campaign.vtp.checks import judge, run_check
+from shardwright.campaign.vtp.ladder import keep, require_below
+from shardwright.campaign.vtp.target import alignment_of_deployment
 from shardwright.errors import DeployError, UsageError
 from shardwright.facts.vtp_ladder import (
     RUNGS,
@@ -27,6 +27,7 @@ from shardwright.gates.virtual_tp import hardware_of
 from shardwright.overlay.patch import Patch
 from shardwright.plan.virtual_sizes import model_sizes
 from shardwright.plan.virtual_tp import VirtualPlan, make_plan
+from shardwright.probes.metrics import read_metrics
 from shardwright.probes.wire import Endpoint
 from shardwright.resolve.deployment import Deployment
 
@@ -91,7 +92,7 @@ def climb_unattended(climb: Climb, python: str | None, on_try: Callable[[str], N
 def try_parity(climb: Climb, connect: Connect, reference: Path, tolerance: float) -> bool:
     """Compare the running server with a recording of another TP. MTP must be off on both."""
     require_below(climb.standings(), "parity")
-    recorded = vtp_parity.read_recording(reference)
+    recorded = parity.read_recording(reference)
     if climb.deployment.speculation.active or recorded.speculative != "none":
         raise UsageError("parity is shown with MTP off on both sides", fix="SPEC_METHOD=none")
     if recorded.tp == climb.plan.tp:
@@ -99,7 +100,7 @@ def try_parity(climb: Climb, connect: Connect, reference: Path, tolerance: float
     if not _divides(climb.plan, recorded.tp):
         text = f"the recording is of TP={recorded.tp}, which does not divide the model either"
         raise UsageError(text, fix="record on a TP that divides, such as 2")
-    faults, numbers = vtp_parity.compare(recorded, _recording(climb, *connect()), tolerance)
+    faults, numbers = parity.compare(recorded, _recording(climb, *connect()), tolerance)
     return _keep(climb, "parity", hardware_of(climb.deployment), faults, f"against TP={recorded.tp}: {numbers}")
 
 
@@ -109,39 +110,39 @@ def try_replay(climb: Climb, connect: Connect) -> bool:
         raise UsageError("graph replay is shown with MTP off", fix="SPEC_METHOD=none")
     if any(argument.tokens[0] == "--enforce-eager" for argument in climb.deployment.engine_args):
         raise UsageError("the layout runs eager: there is no graph to replay", fix="remove serve.enforce_eager")
-    faults, numbers = vtp_parity.repeats_agree(*connect())
+    faults, numbers = parity.repeats_agree(*connect())
     return _keep(climb, "graph-replay", hardware_of(climb.deployment), faults, numbers)
 
 
 def try_mtp(climb: Climb, connect: Connect, reference: Path) -> bool:
     """The final tokens with MTP against a recording of the same TP without it, and drafts accepted meanwhile."""
     require_below(climb.standings(), "mtp")
-    recorded = vtp_parity.read_recording(reference)
+    recorded = parity.read_recording(reference)
     if not climb.deployment.speculation.active:
         raise UsageError("the layout has MTP off", fix="SPEC_METHOD=mtp, with two draft tokens")
     if recorded.speculative != "none" or recorded.tp != climb.plan.tp:
         raise UsageError(f"the recording must be of TP={climb.plan.tp} with MTP off", fix="record it before MTP is on")
     endpoint, model = connect()
-    before = vtp_parity.count_drafts(endpoint)
+    before = read_metrics(endpoint)
     got = _recording(climb, endpoint, model)
-    drafts = vtp_parity.count_drafts(endpoint).since(before)
-    faults, numbers = vtp_parity.final_tokens_agree(recorded, got, drafts)
+    drafts = parity.drafts_between(before, read_metrics(endpoint))
+    faults, numbers = parity.final_tokens_agree(recorded, got, drafts)
     return _keep(climb, "mtp", hardware_of(climb.deployment), faults, numbers)
 
 
 def try_speed(climb: Climb, connect: Connect) -> bool:
     require_below(climb.standings(), "speed")
-    rate = vtp_parity.tokens_per_second(*connect())
+    rate = parity.tokens_per_second(*connect())
     return _keep(climb, "speed", hardware_of(climb.deployment), [], f"{rate:.1f} tokens/s, one stream")
 
 
-def save_recording(deployment: Deployment, endpoint: Endpoint, model: str, file: Path) -> vtp_parity.Recording:
+def save_recording(deployment: Deployment, endpoint: Endpoint, model: str, file: Path) -> parity.Recording:
     """Record the running server of any layout, the reference of `try_parity` and `try_mtp`."""
     speculative = deployment.speculation.method if deployment.speculation.active else "none"
-    made = vtp_parity.record(
+    made = parity.record(
         endpoint, model, deployment.name, deployment.parallel.tensor, deployment.engine.vllm, speculative
     )
-    vtp_parity.write_recording(file, made)
+    parity.write_recording(file, made)
     return made
 
 
@@ -168,10 +169,10 @@ def _plan_faults(plan: VirtualPlan) -> list[str]:
     return faults
 
 
-def _recording(climb: Climb, endpoint: Endpoint, model: str) -> vtp_parity.Recording:
+def _recording(climb: Climb, endpoint: Endpoint, model: str) -> parity.Recording:
     deployment = climb.deployment
     speculative = deployment.speculation.method if deployment.speculation.active else "none"
-    return vtp_parity.record(endpoint, model, deployment.name, climb.plan.tp, deployment.engine.vllm, speculative)
+    return parity.record(endpoint, model, deployment.name, climb.plan.tp, deployment.engine.vllm, speculative)
 
 
 def _keep(climb: Climb, rung: str, where: str, faults: list[str], detail: str) -> bool:

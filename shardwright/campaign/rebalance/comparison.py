@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from shardwright.campaign.overall import NOT_APPLICABLE
+from shardwright.campaign.overall import DECLARED_OUT, standing
 from shardwright.errors import ExitCode, UsageError
 
 AbVerdict = Literal["PASS", "FAIL", "INCONCLUSIVE", "CONTROL_UNHEALTHY"]
@@ -152,15 +152,11 @@ def _ranks(arm: ArmEvidence) -> dict[tuple[int, int], float]:
 def _verdict_rows(control: ArmEvidence, candidate: ArmEvidence) -> Iterator[Row]:
     """Each probe's own verdict is a gate on the candidate."""
     for report in candidate.reports:
-        probe, verdict = str(report["probe"]), str(report["verdict"])
-        other = control.report(probe)
-        mine = str(other["verdict"]) if other else "not asked"
-        reason = _first(report)
-        if verdict == "SKIP" and reason.startswith(NOT_APPLICABLE):
-            yield Row("probes", probe, (mine, "not applicable"), None, reason)
-        else:
-            decided: RowVerdict = "PASS" if verdict == "PASS" else "FAIL" if verdict == "FAIL" else "INCONCLUSIVE"
-            yield Row("probes", probe, (mine, verdict), decided, reason)
+        probe, verdict = str(report["probe"]), standing(report)
+        decided: RowVerdict | None = None
+        if verdict != DECLARED_OUT:
+            decided = "PASS" if verdict == "PASS" else "FAIL" if verdict == "FAIL" else "INCONCLUSIVE"
+        yield Row("probes", probe, (standing(control.report(probe)), verdict), decided, _first(report))
 
 
 def _degen_rows(control: ArmEvidence, candidate: ArmEvidence) -> Iterator[Row]:

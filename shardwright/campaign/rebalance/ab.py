@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 from shardwright import __version__
-from shardwright.campaign.comparison import ArmEvidence, Comparison, compare_arms
 from shardwright.campaign.evidence import (
     MANIFEST,
     REPORTS,
@@ -17,6 +16,7 @@ from shardwright.campaign.evidence import (
     read_json,
     read_trials,
 )
+from shardwright.campaign.rebalance.comparison import ArmEvidence, Comparison, compare_arms
 from shardwright.errors import DeployError, ExitCode
 
 ARM = "ab"

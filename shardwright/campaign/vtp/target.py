@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from shardwright.campaign.vtp_checkpoint import read_tensors
+from shardwright.campaign.vtp.checkpoint import read_tensors
 from shardwright.connect.project import Project
 from shardwright.errors import DeployError, UsageError
 from shardwright.facts.gather import locate_model
@@ -125,7 +125,7 @@ def _layout_target(name: str, tp: int | None, project: Project, environ: Mapping
         shown,
         config,
         directory,
-        tp or layout.parallel.tensor,
+        layout.parallel.tensor if tp is None else tp,
         str(attention or ("cpu" if on_cpu else DEFAULT_ATTENTION)),
         str(moe or ("cpu" if on_cpu else DEFAULT_MOE)),
         layout.engine.vllm,

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from shardwright.campaign.arms import Arm, Campaign, Role, keep_campaign
 from shardwright.campaign.bundle_contents import put_running
 from shardwright.campaign.engine_steps import Say, api_key, prove_running
 from shardwright.campaign.engines import runtime_of
 from shardwright.campaign.evidence import Bundle, free_folder, open_bundle
 from shardwright.campaign.probe_table import Mode
+from shardwright.campaign.rebalance.arms import Arm, Campaign, Role, keep_campaign
 from shardwright.campaign.records import StartRecord
 from shardwright.campaign.request import Request
 from shardwright.campaign.verify import Verified, secret_values, verified_in, verify

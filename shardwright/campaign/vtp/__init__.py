@@ -1,0 +1,1 @@
+"""Odd tensor parallelism: plan it, write the sidecar, climb the ladder of proof."""
