@@ -17,6 +17,7 @@ from shardwright.errors import DeployError, ExitCode
 COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "layouts": ("Look", "look", "layouts", "List the layouts that can be named."),
     "cmd": ("Look", "look", "cmd", "Print the exact command line of a layout."),
+    "import": ("Look", "import_launch", "import_", "Read a launch from a shell text into a layout."),
     "status": ("Look", "status", "status", "Show what runs, in which state."),
     "logs": ("Look", "run", "logs", "Print the engine's log."),
     "check": ("Check", "check", "check", "Run every gate on a layout."),

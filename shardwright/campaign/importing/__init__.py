@@ -1,0 +1,1 @@
+"""A launch as shell text, read into a layout."""
