@@ -51,7 +51,7 @@ def _unknown(deployment: Deployment, facts: Facts, parser: str, key: str, names:
         return
     from difflib import get_close_matches
 
-    near = get_close_matches(parser, known, n=1)
+    near = get_close_matches(parser, known)
     declare = f"engine.provides: {{parsers: [{parser}]}} where the image brings it"
     yield Finding(
         GATE,
@@ -64,11 +64,10 @@ def _unknown(deployment: Deployment, facts: Facts, parser: str, key: str, names:
 
 def _suggestion(facts: Facts, otherwise: str) -> str:
     """What is usual for the model, where that is known."""
-    model_type = facts.shape.model_type if facts.shape else ""
-    usual = usual_parsers(model_type)
-    if usual is None:
+    usual = usual_parsers(facts.shape.model_type) if facts.shape else None
+    if facts.shape is None or usual is None:
         return otherwise
-    return f"usual for {model_type}: serve: {{tool_call_parser: {usual[0]}, reasoning_parser: {usual[1]}}}"
+    return f"usual for {facts.shape.model_type}: serve: {{tool_call_parser: {usual[0]}, reasoning_parser: {usual[1]}}}"
 
 
 def _pairs(deployment: Deployment) -> Iterator[Finding]:

@@ -21,9 +21,9 @@ def check_model_settings(deployment: Deployment, plan: Plan, facts: Facts) -> li
         text, fix = "load_format dummy reads no weights", "remove serve.load_format"
         # While a layout is tried out, step times may be all that is asked for.
         findings.append(Finding(GATE, "reject" if deployment.status == "ready" else "warn", text, why=why, fix=fix))
-    dtype, model_type = value_of(deployment, "--dtype"), facts.shape.model_type if facts.shape else ""
-    if dtype in _HALF and computes_in_half(model_type, deployment.engine.vllm) is False:
-        text = f"{model_type} does not compute in float16, and dtype is {dtype}"
+    dtype, shape = value_of(deployment, "--dtype"), facts.shape
+    if dtype in _HALF and shape and computes_in_half(shape.model_type, deployment.engine.vllm) is False:
+        text = f"{shape.model_type} does not compute in float16, and dtype is {dtype}"
         why = "its numbers overflow there; the engine raises 'does not support float16'"
         findings.append(Finding(GATE, "reject", text, why=why, fix="serve: {dtype: bfloat16}, or float32 on old cards"))
     return findings
