@@ -33,7 +33,7 @@ SPEED = {"streams": [1], "rounds": 6, "max_tokens": 48, "scatter": 0.75}
 """On two cores, what else runs slows a whole arm, so only four times the time of a step is slower. Each few rounds one
 meets a pause of the host: the median of six stands that, and six together are not taken for bunched.
 """
-TRIES = 2
+TRIES = 3
 """What ends as INCONCLUSIVE is asked once more; a FAIL never is."""
 STEP_S = 900
 T = TypeVar("T")

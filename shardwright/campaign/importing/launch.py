@@ -305,7 +305,7 @@ class _Builder:
 
     def _hidden(self, key: str, value: Any) -> bool:
         texts = [str(item) for item in value] if isinstance(value, list) else [str(value)]
-        if not any(looks_secret(text) for text in texts):
+        if not any(looks_secret(text) or names_secret(key, text) for text in texts):
             return False
         text = f"--{key.replace('_', '-')} holds a secret in plain text, and is left out"
         self._remarks.append(Remark(0, text, "whoever reads the script or `ps` has it", "name it under secrets:"))

@@ -133,12 +133,14 @@ def test_variables_reach_the_engine_and_what_the_launcher_decides_becomes_its_ke
 
 def test_secrets_are_kept_by_name_alone() -> None:
     variables = f"-e HF_TOKEN -e X_TOKEN=$X_TOKEN -e HUGGING_FACE_HUB_TOKEN=$HF_TOKEN -e MY_KEY={TOKEN}"
-    text = docker(variables, f"--model org/model --api-key {TOKEN} --x {TOKEN}")
+    text = docker(variables, f"--model org/model --api-key {TOKEN} --x {TOKEN} --hf-token opensesame")
     launch = read(text)
     assert launch.layout["secrets"] == ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "MY_KEY", "VLLM_API_KEY", "X_TOKEN"]
     shown = layout_text(launch.layout, "test") + repr(launch.remarks)
     assert TOKEN not in shown
+    assert "opensesame" not in shown
     assert sorted(told(launch)) == [
+        "--hf-token holds a secret in plain text, and is left out",
         "--x holds a secret in plain text, and is left out",
         "HUGGING_FACE_HUB_TOKEN is taken from HF_TOKEN; a layout reads it by its own name",
         "MY_KEY holds a secret in plain text; only its name is kept",
