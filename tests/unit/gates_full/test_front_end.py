@@ -62,7 +62,9 @@ def test_what_is_usual_for_the_model_is_suggested_else_the_nearest() -> None:
     usual = "usual for glm_moe_dsa: serve: {tool_call_parser: glm47, reasoning_parser: glm45}"
     for flags in ((AUTO,), (AUTO, "--tool-call-parser x"), ("--reasoning-parser x",)):
         assert fixes(check_front_end, deployed(*flags), GLM) == [usual]
-    assert fixes(check_front_end, deployed(AUTO), ENGINE) == ["write serve: {tool_call_parser: NAME}"]
+    other = Facts(engine=EngineFacts(TABLE), shape=ModelShape("c", model_type="llama"))
+    for facts in (ENGINE, other):
+        assert fixes(check_front_end, deployed(AUTO), facts) == ["write serve: {tool_call_parser: NAME}"]
     assert fixes(check_front_end, deployed("--reasoning-parser quen3"), ENGINE) == [
         "did you mean qwen3? Or engine.provides: {parsers: [quen3]} where the image brings it"
     ]
