@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright.campaign.importing.shell import Remark, Word
+from shardwright.campaign.importing.shown import shown
 from shardwright.errors import UsageError
 
 _SHORT = {
@@ -97,6 +98,7 @@ class DockerRun:
     tool: str
     container: dict[str, Any] = field(default_factory=dict)
     variables: list[tuple[str, Word | None, int]] = field(default_factory=list)
+    published: list[str] = field(default_factory=list)
     name: str = ""
     entrypoint: str | None = None
     image: Word | None = None
@@ -168,7 +170,7 @@ def _take(found: DockerRun, name: str, value: Word) -> None:
     elif name == "--mount":
         _mount(found, value)
     elif name == "--publish":
-        container["publish"] = _published(text)
+        found.published.append(_published(text))
     elif name == "--name":
         found.name = text
     elif name == "--entrypoint":
@@ -192,7 +194,7 @@ def _unsaid(name: str, value: str, line: int) -> Remark:
     why, fix = "the container would run without it", "build it into the image, or start that container by hand"
     if name == "--runtime" and value == "nvidia":
         fix = "write container: {gpus: all}"
-    return Remark(line, f"{name} {value}".rstrip() + " cannot be said in a layout and is left out", why, fix)
+    return Remark(line, f"{name} {shown(value)}".rstrip() + " cannot be said in a layout and is left out", why, fix)
 
 
 def _volume(found: DockerRun, value: Word) -> None:

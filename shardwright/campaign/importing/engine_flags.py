@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright.campaign.importing.shell import Remark, Word
+from shardwright.campaign.importing.shown import shown
 from shardwright.errors import UsageError
 from shardwright.layout.speculative import OPTIONS
 
@@ -50,7 +51,7 @@ def read_serve(words: Sequence[Word], aliases: Mapping[str, str]) -> Served:
         elif not word.text.startswith("-"):
             if found.model is not None:
                 raise UsageError(
-                    f"line {word.line}: {word.text!r} is neither a flag nor the value of one",
+                    f"line {word.line}: {shown(word.text)!r} is neither a flag nor the value of one",
                     why="a word between the flags ends what the engine reads",
                     fix="quote values that hold blanks",
                 )

@@ -10,6 +10,7 @@ from typing import Any
 from shardwright.campaign.importing.docker_options import DockerRun, image_words, read_docker_run
 from shardwright.campaign.importing.engine_flags import Served, read_serve
 from shardwright.campaign.importing.shell import Command, Remark, Script, UnclosedError, Word, read_script
+from shardwright.campaign.importing.shown import shown
 from shardwright.errors import UsageError
 from shardwright.gates.secret_texts import looks_secret, names_secret
 
@@ -133,7 +134,7 @@ class _Builder:
         variables = [(name, self._passed(name, value, command)) for name, value, _ in run.variables]
         container: dict[str, Any] = {"tool": run.tool} if run.tool != "docker" else {}
         container |= run.container
-        self._published(container, served)
+        self._published(container, served, run.published)
         return self._finished(
             served, engine, variables, container, run.name or image.rsplit("/", 1)[-1].partition(":")[0]
         )
@@ -195,6 +196,9 @@ class _Builder:
         chosen, at = launches[0]
         if any(word.text == "$@" for word in chosen.words):
             return {"entrypoint": [word.text for word in (*words[:3], *name)]}, rest
+        # What the text exports is the engine's, as what `docker run` passes is.
+        own = {**inner.exported, **dict(chosen.variables)}
+        run.variables += [(variable, value, text.line) for variable, value in own.items()]
         for command in inner.commands:
             if command is not chosen:
                 said = f"{command.words[0].text!r} before the engine is left out"
@@ -211,9 +215,15 @@ class _Builder:
             return value
         return dict(command.variables).get(name) or self._script.exported.get(name)
 
-    def _published(self, container: dict[str, Any], served: Served) -> None:
+    def _published(self, container: dict[str, Any], served: Served, published: Sequence[str]) -> None:
         port = served.port or "8000"
-        given = str(container.get("publish", ""))
+        given = next((one for one in published if one.rsplit(":", 1)[-1] == port), published[0] if published else "")
+        if given:
+            container["publish"] = given
+        for other in published:
+            if other != given:
+                why, fix = "a layout publishes the engine's own port alone", "publish it by hand, or with a proxy"
+                self._remarks.append(Remark(0, f"the published port {other} is left out", why, fix))
         if container.get("network") == "host":
             container["publish"] = f"{served.host or '0.0.0.0'}:{port}:{port}"
         elif not given:
@@ -326,7 +336,9 @@ class _Builder:
         }
         holding = [key for key, value in values.items() if isinstance(value, str) and re.search(r"\$[{(]|`", value)]
         why, fix = "a layout is no shell text: it reaches the engine as it stands", "write the value"
-        return [Remark(0, f"{key} still holds a variable or a command: {values[key]}", why, fix) for key in holding]
+        return [
+            Remark(0, f"{key} still holds a variable or a command: {shown(values[key])}", why, fix) for key in holding
+        ]
 
 
 def _entry(words: Sequence[Word]) -> dict[str, Any]:

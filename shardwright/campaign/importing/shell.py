@@ -14,6 +14,9 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
 _BRACED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:(:?)([-+])(.*))?", re.DOTALL)
 _ARRAY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\[[@*]\]")
 _FLAG = re.compile(r"--?[A-Za-z]")
+_LAUNCH = re.compile(r"(?:^|[ /])(?:vllm serve|(?:docker|podman)(?: container)? run|-m vllm\.)")
+_REDIRECTION = re.compile(r"&>>?[ \t]*|[0-9]*(?:<<<|<&|<|>>|>\||>&|>)[ \t]*")
+_HEREDOC = re.compile(r"[0-9]*<<(-?)[ \t]*(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\2")
 _DECLARES = frozenset(("export", "declare", "local", "readonly", "typeset"))
 _BRANCHES = frozenset(
     ("if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "{", "}")
@@ -93,13 +96,17 @@ class _Reader:
         self._exported: dict[str, Word] = {}
         self._commands: list[Command] = []
         self._remarks: list[Remark] = []
+        self._heredocs: list[tuple[str, bool]] = []
 
     def script(self) -> Script:
         words: list[Word] = []
         while self._at < len(self._text):
             character = self._text[self._at]
+            if self._redirected():
+                continue
             if character == "\n":
                 self._advance()
+                self._skip_heredocs()
                 if words and not self._goes_on(words):
                     self._end(words)
                     words = []
@@ -126,6 +133,31 @@ class _Reader:
         while self._at < len(self._text) and self._text[self._at] != "\n":
             self._at += 1
 
+    def _redirected(self) -> bool:
+        """Pass over `> file`, `2>&1` and the like; what a `<<` takes is passed over at the end of its line."""
+        here = _HEREDOC.match(self._text, self._at)
+        if here is not None:
+            self._heredocs.append((here[3], bool(here[1])))
+            self._advance(len(here[0]))
+            return True
+        sign = _REDIRECTION.match(self._text, self._at)
+        if sign is None:
+            return False
+        self._advance(len(sign[0]))
+        if self._at < len(self._text) and self._text[self._at] not in "\n;&|()<>":
+            self._word()
+        return True
+
+    def _skip_heredocs(self) -> None:
+        for end, tabs in self._heredocs:
+            while self._at < len(self._text):
+                stop = self._text.find("\n", self._at)
+                line = self._text[self._at : stop if stop >= 0 else len(self._text)]
+                self._advance(len(line) + 1)
+                if (line.lstrip("\t") if tabs else line) == end:
+                    break
+        self._heredocs = []
+
     def _continued(self) -> bool:
         """Pass over a backslash at the end of a line, and over one that only looks as if it stood there."""
         rest = re.compile(r"\\([ \t]*)(\n|\Z)").match(self._text, self._at)
@@ -140,7 +172,8 @@ class _Reader:
     def _goes_on(self, words: Sequence[Word]) -> bool:
         """Whether the next line was meant to belong to this command: it begins with a flag."""
         ahead = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*(--?[A-Za-z][^\s=]*)").match(self._text, self._at)
-        if ahead is None or not any(_FLAG.match(word.text) for word in words):
+        launches = _LAUNCH.search(" ".join(word.text for word in words)) is not None
+        if ahead is None or not (launches or any(_FLAG.match(word.text) for word in words)):
             return False
         self._advance(ahead.start(1) - self._at)
         why = "the shell runs the rest as a command of its own, so these flags never reach the engine"
@@ -162,8 +195,8 @@ class _Reader:
             if character == ")":
                 self._advance()
                 break
-            if character in " \t\n;&|(":
-                # The shell would refuse the last four here.
+            if character in " \t\n;&|(<>":
+                # The shell would refuse all but blanks here.
                 self._advance()
             elif character == "#":
                 self._skip_line()
@@ -175,7 +208,7 @@ class _Reader:
     def _word(self) -> list[Word]:
         line, part = self._line, _Part()
         words: list[Word] = []
-        while self._at < len(self._text) and self._text[self._at] not in " \t\n;&|()":
+        while self._at < len(self._text) and self._text[self._at] not in " \t\n;&|()<>":
             character = self._text[self._at]
             if character == "\\":
                 if self._text.startswith("\\\n", self._at):

@@ -86,7 +86,6 @@ def test_flags_become_keys(words: str, keys: Mapping[str, Any]) -> None:
             "--ipc=host --shm-size 16g --net host",
             {"ipc": "host", "shm_size": "16g", "network": "host", "publish": "0.0.0.0:8000:8000"},
         ),
-        ("-p 9000:8000", {"publish": "0.0.0.0:9000:8000"}),
         ("-v ./a:/b:ro", {"mounts": [{"source": "./a", "target": "/b", "readonly": True}]}),
         ("-v $HOME/a:/b", {"mounts": [{"source": "~/a", "target": "/b", "readonly": False}]}),
         ("-v cache:/b", {"mounts": [{"volume": "cache", "target": "/b", "readonly": False}]}),
@@ -290,6 +289,47 @@ def test_the_command_prints_a_layout_that_check_reads(
     for wrong in (tmp_path / "none.sh", tmp_path):
         result = cli("import", str(wrong))
         assert (result.code, result.out) == (64, "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        docker(f"--log-opt token={TOKEN}"),
+        docker("--log-opt api-token=opensesame"),
+        docker("", f"org/model {TOKEN}"),
+        docker("", f"org/model --x '$(a) {TOKEN}'"),
+    ],
+)
+def test_no_message_shows_a_secret(text: str) -> None:
+    try:
+        launch = read(text)
+    except UsageError as error:
+        assert TOKEN not in error.what
+    else:
+        assert TOKEN not in repr(launch) and "opensesame" not in repr(launch)
+
+
+@pytest.mark.parametrize("ports", ["-p 9000:9000 -p 8000:8000", "-p 8000:8000 -p 9000:9000"])
+def test_of_several_ports_the_engines_own_is_published(ports: str) -> None:
+    launch = read(f"docker run {ports} {IMAGE} org/model")
+    assert launch.layout["container"] == {"publish": "0.0.0.0:8000:8000"}
+    assert told(launch) == ["the published port 0.0.0.0:9000:9000 is left out"]
+
+
+def test_a_port_without_an_address_is_open_to_all_as_docker_reads_it() -> None:
+    assert read(f"docker run -p 9000:8000 {IMAGE} org/model").layout["container"] == {"publish": "0.0.0.0:9000:8000"}
+
+
+def test_variables_of_an_inner_shell_are_the_engines() -> None:
+    inner = "export NCCL_DEBUG=INFO; VLLM_X=1 vllm serve org/model"
+    launch = read(docker("-e HF_TOKEN --entrypoint bash", f"-c '{inner}'"))
+    assert launch.layout["env"] == {"NCCL_DEBUG": "INFO", "VLLM_X": "1"}
+    assert told(launch) == []
+
+
+def test_a_log_file_is_no_value_of_a_flag() -> None:
+    launch = read("vllm serve org/model --enforce-eager --max-model-len 4096 > log.txt 2>&1 &\n", version="0.30.0")
+    assert launch.layout["serve"] == {"enforce_eager": True, "max_model_len": "4096"}
 
 
 def test_a_launch_out_of_a_readme_is_read_whole() -> None:

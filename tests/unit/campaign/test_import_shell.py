@@ -40,6 +40,12 @@ def words(text: str) -> list[list[str]]:
         ('run \'{"a": "\\n"}\'', [["run", '{"a": "\\n"}']]),
         ('run "{\\"a\\": 1}"', [["run", '{"a": 1}']]),
         ("run a\r\nrun b\r\n", [["run", "a"], ["run", "b"]]),
+        ("run a > log.txt 2>&1 b", [["run", "a", "b"]]),
+        ("run --x 2>err.log &>all <in >>more\nnext", [["run", "--x"], ["next"]]),
+        ("run a>b", [["run", "a"]]),
+        ("run '<a>' \"2>1\"", [["run", "<a>", "2>1"]]),
+        ("cat <<EOF > f\nvllm serve m\nEOF\nrun", [["cat"], ["run"]]),
+        ("cat <<-'X'\n\trun\n\tX\nrun b", [["cat"], ["run", "b"]]),
         ("", []),
     ],
 )
@@ -77,6 +83,8 @@ def test_what_is_exported_and_what_one_command_gets_is_kept() -> None:
         ("run --a 1\n  --b 2", 2, "the command ends before --b (missing backslash)"),
         ("run --a '{\"x\": 1}'\n\n # why\n  --b=2 \\\n --c", 4, "the command ends before --b (missing backslash)"),
         ("run --a \\\n # --b \\\n --c", 3, "the command ends before --c (missing backslash)"),
+        ("vllm serve m\n  --b", 2, "the command ends before --b (missing backslash)"),
+        ("vllm serve m \\\n # note \\\n --c", 3, "the command ends before --c (missing backslash)"),
         ("run --a \\ \n  --b", 1, "a backslash is followed by blanks"),
     ],
 )
