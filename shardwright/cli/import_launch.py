@@ -34,7 +34,7 @@ def import_(script: str, name: str | None, version: str | None, nth: int | None,
 
     text = _text(script)
     tables = all_tables(open_project(os.environ))
-    aliases = {alias: flag.name for table in tables for flag in table.flags for alias in (*flag.aliases, flag.name)}
+    aliases = {alias: flag.name for table in tables for flag in table.flags for alias in flag.aliases}
     launch = read_launch(text, aliases, name=name, version=version, nth=nth)
     shown = layout_text(launch.layout, "standard input" if script == "-" else Path(script).name)
     check_layout(shown)

@@ -88,6 +88,8 @@ _READ = frozenset(
         *("--stop-timeout", "--pull", "--label"),
     )
 )
+_VALUED = _UNSAID | _READ | _OURS | frozenset(_TEXTS) | frozenset(_HEALTH)
+_TIMES = ("interval", "timeout", "start-period")
 _UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
@@ -97,7 +99,7 @@ class DockerRun:
 
     tool: str
     container: dict[str, Any] = field(default_factory=dict)
-    variables: list[tuple[str, Word | None, int]] = field(default_factory=list)
+    variables: list[tuple[str, Word | None]] = field(default_factory=list)
     published: list[str] = field(default_factory=list)
     name: str = ""
     entrypoint: str | None = None
@@ -133,8 +135,7 @@ def _option(found: DockerRun, words: Sequence[Word], at: int) -> int:
     if name in _SWITCHES:
         _switch(found, name, word)
         return 1
-    known = name in _TEXTS or name in _HEALTH or name in _READ or name in _UNSAID or name in _OURS
-    if not known:
+    if name not in _VALUED:
         raise UsageError(
             f"line {word.line}: {name} is no option of {found.tool} run that can be read here",
             why="whether the next word belongs to it is not known, so nothing after it would be certain",
@@ -164,7 +165,7 @@ def _take(found: DockerRun, name: str, value: Word) -> None:
         )
     elif name == "--env":
         variable, equals, content = text.partition("=")
-        found.variables.append((variable, Word(content, value.line, value.unknown) if equals else None, value.line))
+        found.variables.append((variable, Word(content, value.line, value.unknown) if equals else None))
     elif name == "--volume":
         _volume(found, value)
     elif name == "--mount":
@@ -185,9 +186,6 @@ def _take(found: DockerRun, name: str, value: Word) -> None:
             container.setdefault("devices" if name == "--device" else "security_opt", []).append(text)
     elif name not in _OURS:
         found.remarks.append(_unsaid(name, text, value.line))
-
-
-_TIMES = ("interval", "timeout", "start-period")
 
 
 def _unsaid(name: str, value: str, line: int) -> Remark:

@@ -87,23 +87,21 @@ def _is_value(text: str) -> bool:
 
 
 def _take(found: Served, key: str, values: Sequence[Word], flag: Word) -> None:
-    last = values[-1] if values else None
-    if key == "model" and last is not None:
-        found.model, found.model_flag = last, True
-    elif key == "revision" and last is not None:
-        found.revision = last.text
-    elif key == "port" and last is not None:
-        found.port = last.text
-    elif key == "host" and last is not None:
-        found.host = last.text
-    elif key == "api_key" and last is not None:
-        found.api_key = last
-    elif key in _PARALLEL and last is not None:
-        found.parallel[_PARALLEL[key]] = scalar(last.text)
-    elif key in _SPECULATIVE and last is not None:
-        found.speculative[_SPECULATIVE[key]] = scalar(last.text)
-    elif key.partition(".")[0] == "speculative_config" and last is not None:
-        _speculate(found, key.partition(".")[2], last)
+    head, _, part = key.partition(".")
+    if not values:
+        _serve(found, key, values, flag)
+    elif key == "model":
+        found.model, found.model_flag = values[-1], True
+    elif key == "api_key":
+        found.api_key = values[-1]
+    elif key in ("revision", "port", "host"):
+        setattr(found, key, values[-1].text)
+    elif key in _PARALLEL:
+        found.parallel[_PARALLEL[key]] = scalar(values[-1].text)
+    elif key in _SPECULATIVE:
+        found.speculative[_SPECULATIVE[key]] = scalar(values[-1].text)
+    elif head == "speculative_config":
+        _speculate(found, part, values[-1])
     else:
         _serve(found, key, values, flag)
 

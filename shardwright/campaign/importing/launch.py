@@ -9,15 +9,13 @@ from typing import Any
 
 from shardwright.campaign.importing.docker_options import DockerRun, image_words, read_docker_run
 from shardwright.campaign.importing.engine_flags import Served, read_serve
-from shardwright.campaign.importing.shell import Command, Remark, Script, UnclosedError, Word, read_script
+from shardwright.campaign.importing.find import TOOLS, chosen_launch, engine_words, launch_at, script_of
+from shardwright.campaign.importing.shell import Command, Remark, Script, Word
 from shardwright.campaign.importing.shown import shown
 from shardwright.errors import UsageError
 from shardwright.gates.secret_texts import looks_secret, names_secret
 
-_TOOLS = ("docker", "podman")
-_BEFORE = frozenset(("exec", "nohup", "sudo", "time", "setsid", "env", "command"))
 _SHELLS = frozenset(("sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/bash"))
-_SERVERS = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main")
 _COMPOSE = re.compile(r"^services:\s*$", re.MULTILINE)
 _TAG = re.compile(r"(?:^|[^0-9.])v?([0-9]+\.[0-9]+(?:\.[0-9]+)?)(?![0-9])", re.ASCII)
 _SECRET_NAME = re.compile(r"[A-Z][A-Z0-9_]*", re.ASCII)
@@ -51,62 +49,14 @@ def read_launch(
         raise UsageError(
             "this is a file of docker compose, not a shell text", fix="give the docker run command that it stands for"
         )
-    script = _script(text)
-    command, at = _chosen(script, nth)
+    script = script_of(text)
+    command, at = chosen_launch(script, nth)
     builder = _Builder(script, aliases, name, version)
     return (
         builder.container(command, at)
-        if command.words[at].text.rsplit("/", 1)[-1] in _TOOLS
+        if command.words[at].text.rsplit("/", 1)[-1] in TOOLS
         else builder.local(command, at)
     )
-
-
-def _script(text: str, values: Mapping[str, Word] | None = None) -> Script:
-    try:
-        return read_script(text, values)
-    except UnclosedError as error:
-        raise UsageError(str(error), fix="close it; the shell would wait for more") from None
-
-
-def _chosen(script: Script, nth: int | None) -> tuple[Command, int]:
-    found = [(command, at) for command in script.commands if (at := _start(command)) is not None]
-    if not found:
-        raise UsageError(
-            "no launch of vLLM is in this text",
-            why="looked for: docker run, podman run, vllm serve, python -m vllm.entrypoints.openai.api_server",
-            fix="give the script that holds it",
-        )
-    if nth is None and len(found) > 1:
-        lines = ", ".join(str(command.line) for command, _ in found)
-        raise UsageError(f"there are {len(found)} launches, on the lines {lines}", fix="say which: --nth 1")
-    if nth is not None and nth > len(found):
-        raise UsageError(f"--nth {nth}: there are only {len(found)} launches")
-    return found[(nth or 1) - 1]
-
-
-def _start(command: Command) -> int | None:
-    """The word at which a launch begins; None where the command is none."""
-    texts = [word.text for word in command.words]
-    at, sets = 0, False
-    while at < len(texts) and (texts[at] in _BEFORE or (sets and "=" in texts[at])):
-        sets = sets or texts[at] == "env"
-        at += 1
-    rest = texts[at:]
-    if rest and rest[0].rsplit("/", 1)[-1] in _TOOLS and "run" in (*rest[1:2], *rest[2:3]):
-        return at if rest[1] == "run" or rest[1:3] == ["container", "run"] else None
-    return at if _engine_words(command.words[at:]) is not None else None
-
-
-def _engine_words(words: Sequence[Word]) -> Sequence[Word] | None:
-    """The words after `vllm serve`, or after a Python that runs the server; None where it is another command."""
-    texts = [word.text for word in words]
-    if texts[:1] and texts[0].rsplit("/", 1)[-1] == "vllm" and texts[1:2] == ["serve"]:
-        return words[2:]
-    if texts[:1] and texts[0].rsplit("/", 1)[-1].startswith("python") and "-m" in texts[:4]:
-        at = texts.index("-m") + 1
-        if at < len(texts) and texts[at] in _SERVERS:
-            return words[at + 2 :] if texts[at + 1 : at + 2] == ["serve"] else words[at + 1 :]
-    return None
 
 
 class _Builder:
@@ -131,16 +81,16 @@ class _Builder:
         engine: dict[str, Any] = {"image": image} | ({"digest": digest} if digest else {})
         engine["vllm"] = self._version or self._tagged(image)
         engine |= entry
-        variables = [(name, self._passed(name, value, command)) for name, value, _ in run.variables]
+        variables = [(name, self._passed(name, value, command)) for name, value in run.variables]
         container: dict[str, Any] = {"tool": run.tool} if run.tool != "docker" else {}
         container |= run.container
-        self._published(container, served, run.published)
+        self._choose_port(container, served, run.published)
         return self._finished(
             served, engine, variables, container, run.name or image.rsplit("/", 1)[-1].partition(":")[0]
         )
 
     def local(self, command: Command, at: int) -> Launch:
-        words = _engine_words(command.words[at:])
+        words = engine_words(command.words[at:])
         assert words is not None
         served = read_serve(words, self._aliases)
         program = command.words[at].text
@@ -168,7 +118,7 @@ class _Builder:
         texts = [word.text for word in words]
         if texts[:1] and texts[0] in _SHELLS and len(texts) > 2 and texts[1].startswith("-") and texts[1].endswith("c"):
             return self._from_shell(run, words)
-        inner = _engine_words(words)
+        inner = engine_words(words)
         if inner is not None:
             return _entry(words[: len(words) - len(inner)]), inner
         first = words[0].text if words else ""
@@ -184,28 +134,27 @@ class _Builder:
     def _from_shell(self, run: DockerRun, words: Sequence[Word]) -> tuple[dict[str, Any], Sequence[Word]]:
         """The engine out of `bash -c TEXT NAME ARGS`; a text that passes on its arguments stays as the entry point."""
         text, name, rest = words[2], words[3:4], words[4:]
-        values = {variable: value for variable, value, _ in run.variables if value is not None}
-        inner = _script(text.text, values)
+        values = {variable: value for variable, value in run.variables if value is not None}
+        inner = script_of(text.text, values)
         if any([word.text for word in command.words] == ["exec", "$@"] for command in inner.commands):
-            engine = _engine_words(rest)
+            engine = engine_words(rest)
             if engine is not None:
                 return _entry(rest[: len(rest) - len(engine)]), engine
-        launches = [(command, at) for command in inner.commands if (at := _start(command)) is not None]
+        launches = [(command, at) for command in inner.commands if (at := launch_at(command)) is not None]
         if len(launches) != 1:
             raise UsageError(f"line {text.line}: {words[0].text} -c holds {len(launches)} launches of vLLM, not one")
         chosen, at = launches[0]
         if any(word.text == "$@" for word in chosen.words):
             return {"entrypoint": [word.text for word in (*words[:3], *name)]}, rest
         # What the text exports is the engine's, as what `docker run` passes is.
-        own = {**inner.exported, **dict(chosen.variables)}
-        run.variables += [(variable, value, text.line) for variable, value in own.items()]
+        run.variables += [*inner.exported.items(), *chosen.variables]
         for command in inner.commands:
             if command is not chosen:
                 said = f"{command.words[0].text!r} before the engine is left out"
                 why, fix = "the container runs the engine alone", "build it into the image"
                 self._remarks.append(Remark(text.line, said, why, fix))
         found = [Word(word.text, text.line, word.unknown) for word in chosen.words[at:]]
-        engine = _engine_words(found)
+        engine = engine_words(found)
         assert engine is not None
         return _entry(found[: len(found) - len(engine)]), engine
 
@@ -215,7 +164,7 @@ class _Builder:
             return value
         return dict(command.variables).get(name) or self._script.exported.get(name)
 
-    def _published(self, container: dict[str, Any], served: Served, published: Sequence[str]) -> None:
+    def _choose_port(self, container: dict[str, Any], served: Served, published: Sequence[str]) -> None:
         port = served.port or "8000"
         given = next((one for one in published if one.rsplit(":", 1)[-1] == port), published[0] if published else "")
         if given:
@@ -257,7 +206,8 @@ class _Builder:
         if served.api_key is not None:
             self._secret(_API_KEY, served.api_key)
         serve = {key: value for key, value in served.serve.items() if not self._hidden(key, value)}
-        engine["platform"] = _platform(str(engine.get("image", "")), env)
+        platform = _platform(str(engine.get("image", "")), env)
+        engine |= {"platform": platform} if platform else {}
         path, mount = _model_place(served.model.text, container.get("mounts", ()))
         if container.get("mounts"):
             # A layout mounts the checkpoint by itself.
@@ -268,7 +218,7 @@ class _Builder:
             "name": self._name or _layout_name(called or served.model.text.rstrip("/").rsplit("/", 1)[-1]),
             "runtime": None if "image" in engine else "local",
             "model": _given(model),
-            "engine": _given(engine),
+            "engine": engine,
             "parallel": parallel,
             "serve": serve,
             "speculative": served.speculative,
@@ -354,7 +304,7 @@ def _platform(image: str, env: Mapping[str, str]) -> str | None:
 
 
 def _given(keys: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in keys.items() if value not in (None, "", {}, []) or key == "entrypoint"}
+    return {key: value for key, value in keys.items() if value not in (None, "", {}, [])}
 
 
 def _layout_name(text: str) -> str:

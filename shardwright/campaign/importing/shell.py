@@ -17,6 +17,10 @@ _FLAG = re.compile(r"--?[A-Za-z]")
 _LAUNCH = re.compile(r"(?:^|[ /])(?:vllm serve|(?:docker|podman)(?: container)? run|-m vllm\.)")
 _REDIRECTION = re.compile(r"&>>?[ \t]*|[0-9]*(?:<<<|<&|<|>>|>\||>&|>)[ \t]*")
 _HEREDOC = re.compile(r"[0-9]*<<(-?)[ \t]*(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\2")
+_CONTINUATION = re.compile(r"\\([ \t]*)(\n|\Z)")
+_FLAG_AHEAD = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*(--?[A-Za-z][^\s=]*)")
+_LIST_BEGINS = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=\(")
+_LIST_QUOTED = re.compile(r'"\$\{([A-Za-z_][A-Za-z0-9_]*)\[[@*]\]\}"')
 _DECLARES = frozenset(("export", "declare", "local", "readonly", "typeset"))
 _BRANCHES = frozenset(
     ("if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "{", "}")
@@ -160,7 +164,7 @@ class _Reader:
 
     def _continued(self) -> bool:
         """Pass over a backslash at the end of a line, and over one that only looks as if it stood there."""
-        rest = re.compile(r"\\([ \t]*)(\n|\Z)").match(self._text, self._at)
+        rest = _CONTINUATION.match(self._text, self._at)
         if rest is None:
             return False
         if rest[1]:
@@ -171,7 +175,7 @@ class _Reader:
 
     def _goes_on(self, words: Sequence[Word]) -> bool:
         """Whether the next line was meant to belong to this command: it begins with a flag."""
-        ahead = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*(--?[A-Za-z][^\s=]*)").match(self._text, self._at)
+        ahead = _FLAG_AHEAD.match(self._text, self._at)
         launches = _LAUNCH.search(" ".join(word.text for word in words)) is not None
         if ahead is None or not (launches or any(_FLAG.match(word.text) for word in words)):
             return False
@@ -182,7 +186,7 @@ class _Reader:
         return True
 
     def _word_or_array(self, has_words: bool) -> list[Word]:
-        array = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=\(").match(self._text, self._at)
+        array = _LIST_BEGINS.match(self._text, self._at)
         if array is None or has_words:
             return self._word()
         line = self._line
@@ -246,7 +250,7 @@ class _Reader:
     def _double(self, part: _Part) -> list[Word]:
         """Read a double-quoted text into `part`; `"${LIST[@]}"` gives the list's own words instead."""
         line = self._line
-        listed = re.compile(r'"\$\{([A-Za-z_][A-Za-z0-9_]*)\[[@*]\]\}"').match(self._text, self._at)
+        listed = _LIST_QUOTED.match(self._text, self._at)
         if listed is not None and listed[1] in self._arrays:
             self._advance(len(listed[0]))
             return list(self._arrays[listed[1]])
