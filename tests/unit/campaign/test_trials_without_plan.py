@@ -14,6 +14,7 @@ from shardwright.campaign.probe_table import PROBES
 from shardwright.errors import ExitCode
 from shardwright.probes.stored import NoPlanError, read_records
 from tests.report_sample import write_run
+from tests.unit.helpers import torn_in_last_trial
 
 STORED = Path(__file__).resolve().parents[2] / "data" / "run-up"
 TRIAL = {"kind": "trial", "plan": "p", "trial": "one", "class": "PASS", "detail": ""}
@@ -38,10 +39,9 @@ def test_a_plan_that_was_cut_off_in_its_line_is_none(probe: str, tmp_path: Path)
 
 @pytest.mark.parametrize("probe", ["smoke", "needle"])
 def test_a_trial_that_was_cut_off_in_its_line_does_not_count(probe: str, tmp_path: Path) -> None:
-    lines = (STORED / "trials" / f"{probe}.jsonl").read_text().splitlines()
-    last = max(number for number, line in enumerate(lines) if json.loads(line)["kind"] == "trial")
-    file = tmp_path / "t.jsonl"
-    file.write_text("\n".join([*lines[:last], lines[last][:-5]]))
+    text = (STORED / "trials" / f"{probe}.jsonl").read_text()
+    lines, file = text.splitlines(), tmp_path / "t.jsonl"
+    file.write_text(torn_in_last_trial(text))
     plan = json.loads(lines[0])["plan"]
     whole = PROBES[probe].recompute([json.loads(line) for line in lines], plan)
     assert PROBES[probe].recompute(read_records(file), plan).trials == whole.trials - 1

@@ -25,6 +25,7 @@ from shardwright.probes.speed.report import report_from, rows_of
 from shardwright.probes.speed.run import run_speed
 from shardwright.probes.stored import read_records
 from shardwright.probes.wire import Endpoint
+from tests.unit.helpers import torn_in_last_trial
 
 STEP_S = 0.01
 PLAN = SpeedPlan(
@@ -74,9 +75,7 @@ def test_a_known_step_is_measured(tmp_path: Path) -> None:
 def test_a_file_that_was_cut_off_in_its_last_trial_is_reported_without_it(tmp_path: Path) -> None:
     file = tmp_path / "t.jsonl"
     report = measure("healthy", file)
-    lines = file.read_text().splitlines()
-    last = max(number for number, line in enumerate(lines) if json.loads(line)["kind"] == "trial")
-    file.write_text("\n".join([*lines[:last], lines[last][:-5]]))
+    file.write_text(torn_in_last_trial(file.read_text()))
     again = report_from(read_records(file), report.plan)
     assert (again.trials, again.errors) == (report.trials - 1, 0)
     assert again.numbers["planned"] == report.trials
