@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-# From the recipes of vLLM's documentation for these models; a suggestion, not a rule.
-_USUAL = {
+# The parsers that bear the model's name; for GLM with shared indices those that its field report serves with. A
+# suggestion, not a rule; a test holds that the engine has them.
+USUAL = {
     "deepseek_v4": ("deepseek_v4", "deepseek_v4"),
     "glm4_moe": ("glm45", "glm45"),
     "glm_moe_dsa": ("glm47", "glm45"),
@@ -16,4 +17,4 @@ _USUAL = {
 
 def usual_parsers(model_type: str) -> tuple[str, str] | None:
     """The usual parser of tool calls and that of reasoning; None where none is known."""
-    return _USUAL.get(model_type)
+    return USUAL.get(model_type)

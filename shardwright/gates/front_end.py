@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shardwright.facts.engine_tables import EngineTable
 from shardwright.facts.facts import Facts
 from shardwright.facts.parsers import usual_parsers
 from shardwright.gates.finding import Finding
@@ -34,19 +35,23 @@ def _tools(deployment: Deployment, facts: Facts) -> Iterator[Finding]:
         why = "requests that leave the choice of a tool to the model are answered with HTTP 400"
         yield Finding(GATE, "warn", text, why=why, fix="write serve: {enable_auto_tool_choice: true}")
     if auto and parser and value_of(deployment, _TOOL_PLUGIN) is None:
-        yield from _unknown(deployment, facts, parser, "tool_call_parser", "tool_parsers")
+        known = table.tool_parsers if (table := _table(facts)) else ()
+        yield from _unknown(deployment, facts, parser, "tool_call_parser", known)
 
 
 def _reasoning(deployment: Deployment, facts: Facts) -> Iterator[Finding]:
     parser = value_of(deployment, _REASONING) or value_of(deployment, _NESTED)
     if parser and value_of(deployment, _REASONING_PLUGIN) is None:
-        yield from _unknown(deployment, facts, parser, "reasoning_parser", "reasoning_parsers")
+        known = table.reasoning_parsers if (table := _table(facts)) else ()
+        yield from _unknown(deployment, facts, parser, "reasoning_parser", known)
 
 
-def _unknown(deployment: Deployment, facts: Facts, parser: str, key: str, names: str) -> Iterator[Finding]:
-    """A parser that neither the engine nor the image has."""
-    table = facts.engine.table if facts.engine else None
-    known: tuple[str, ...] = getattr(table, names) if table else ()
+def _table(facts: Facts) -> EngineTable | None:
+    return facts.engine.table if facts.engine else None
+
+
+def _unknown(deployment: Deployment, facts: Facts, parser: str, key: str, known: tuple[str, ...]) -> Iterator[Finding]:
+    """A parser that neither the engine nor the image has; nothing where the engine's are not known."""
     if not known or parser in known or parser in deployment.engine.provides.parsers:
         return
     from difflib import get_close_matches

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.connect.project import open_project
+from shardwright.facts import parsers
 from shardwright.facts.engine_tables import all_tables, bundled_table, encode_table, release, retired_names
 
 VERSIONS = ("0.28.0", "0.30.0", "0.32.0", "0.33.0")
@@ -72,6 +73,14 @@ def test_known_changes_between_releases_are_in_the_tables() -> None:
     assert "deepseek_v41" not in tables["0.28.0"].tool_parsers and "deepseek_v41" in tables["0.30.0"].tool_parsers
     assert "plamo3" not in tables["0.30.0"].reasoning_parsers and "plamo3" in tables["0.32.0"].reasoning_parsers
     assert "VLLM_KIMI_K3_GEMM_RS" in tables["0.30.0"].envs and "VLLM_KIMI_K3_GEMM_RS" not in tables["0.32.0"].envs
+
+
+@pytest.mark.parametrize("model_type", sorted(parsers.USUAL))
+def test_a_parser_that_is_suggested_is_one_that_the_engines_have(model_type: str) -> None:
+    usual = parsers.usual_parsers(model_type)
+    assert usual is not None
+    for table in all_tables(open_project({})):
+        assert usual[0] in table.tool_parsers and usual[1] in table.reasoning_parsers
 
 
 def test_the_facts_schema_names_the_keys_that_are_read(project_root: Path) -> None:
