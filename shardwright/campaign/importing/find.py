@@ -13,6 +13,7 @@ _SERVERS = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main")
 
 
 def script_of(text: str, values: Mapping[str, Word] | None = None) -> Script:
+    """The commands of a text in which these variables are set already. UsageError where a quote is never closed."""
     try:
         return read_script(text, values)
     except UnclosedError as error:
@@ -20,6 +21,7 @@ def script_of(text: str, values: Mapping[str, Word] | None = None) -> Script:
 
 
 def chosen_launch(script: Script, nth: int | None) -> tuple[Command, int]:
+    """The launch of a script, the nth of several, and the word that it begins at. UsageError where it is not clear."""
     found = [(command, at) for command in script.commands if (at := launch_at(command)) is not None]
     if not found:
         raise UsageError(
